@@ -7,7 +7,7 @@
     assert not netinit.verify(options).differences
     print(netinit.explain(options, to="10.1.2.3:443", uid=1000).sentence)
 
-`explain`, `audit`, `diff`, `lint` and `verify` give what the commands of these names print. `netinit.inject` adds the init
+`explain`, `audit`, `check`, `diff`, `lint` and `verify` give what the commands of these names print. `netinit.inject` adds the init
 container to pods. The names below are imported when they are first asked for (PEP 562), so that starting the init container
 costs only what it uses.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from netinit.base.errors import NetinitError
     from netinit.base.version import __version__
     from netinit.library.audit import audit
+    from netinit.library.check import check
     from netinit.library.diff import diff
     from netinit.library.explain import explain
     from netinit.library.lint import lint
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
     from netinit.rules.render import render
 
 __all__ = [
-    "Facts", "Interception", "NetinitError", "Options", "Plan", "SettledOptions", "__version__", "apply", "audit", "diff", "explain",
-    "lint", "offline", "plan", "remove", "render", "verify",
+    "Facts", "Interception", "NetinitError", "Options", "Plan", "SettledOptions", "__version__", "apply", "audit", "check", "diff",
+    "explain", "lint", "offline", "plan", "remove", "render", "verify",
 ]  # fmt: skip
 
 _HOMES = {
@@ -44,6 +45,7 @@ _HOMES = {
     "__version__": "netinit.base.version",
     "apply": "netinit.pods.apply",
     "audit": "netinit.library.audit",
+    "check": "netinit.library.check",
     "diff": "netinit.library.diff",
     "explain": "netinit.library.explain",
     "lint": "netinit.library.lint",

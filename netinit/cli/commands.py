@@ -10,6 +10,7 @@ GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_comm
         "audit": ("cli.audit.command", "Show which traffic bypasses the proxy, and how to close it."),
         "diff": ("cli.diff", "Show which packets two sets of rules treat differently."),
         "verify": ("cli.verify", "Compare a pod's live rules with the plan, and check that they are in force."),
+        "check": ("cli.check", "Say what is wrong with the pods of a repository: inject in memory, lint and audit."),
         "lint": ("cli.lint", "Find options that contradict each other or have no effect."),
         "draw": ("cli.draw", "Draw the path of packets through the chains."),
         "watch": ("cli.watch", "Show how much traffic is captured, bypasses the proxy or is dropped, live."),

@@ -12,6 +12,7 @@ EXAMPLES = {
     "audit": ("netinit audit --pid 4711", "netinit audit examples/ --fail-on bypass:network"),
     "diff": ("netinit diff \"apply -b '*' -d 15021\" \"apply -b '*'\"", "netinit diff --pod old.yaml --pod new.yaml"),
     "verify": ("netinit verify --pid 4711 -b '*' -i '*' --live", "netinit verify --pid 4711 --pod pod.yaml --watch"),
+    "check": ("netinit check examples/", "helm template shop | netinit check - --baseline netinit-baseline.yaml"),
     "lint": ("netinit lint examples/", "helm template shop | netinit lint - --format github"),
     "draw": ("netinit draw -i '*' -b '*' --to 10.1.2.3:443", "netinit draw --pid 4711 --format svg >rules.svg"),
     "watch": ("netinit watch --pid 4711", "netinit watch --pid 4711 --interval 10 --format json"),

@@ -15,6 +15,7 @@ from netinit.base.sanitize import escape
 from netinit.base.version import __version__
 from netinit.cli.config import load_file
 from netinit.cli.flags import Decorator, add_value, json_option
+from netinit.cli.rule_options import find_settings
 from netinit.cli.values import OneOf, takes
 from netinit.options.kinds import quote_value
 from netinit.questions.findings import (
@@ -46,7 +47,7 @@ def read_ignored(codes: Iterable[str] = (), file: str = "") -> dict[str, str]:
 
 
 ignore_options = add_value(
-    "accepted", read_ignored,
+    "accepted", lambda codes, file: {**find_settings().accepted, **read_ignored(codes, file)},
     click.option(LABEL, "codes", multiple=True, **takes("CODE"), help="Leave out findings of this code (NI012); repeatable."),
     click.option(FILE, "file", default="", **takes("FILE"), help="Leave out those of a file: `CODE: reason` in YAML."),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from netinit.base.output import show_artefact
 from netinit.cli.console import answer, color_option, note
 from netinit.cli.findings import TEXT, format_options, ignore_options, render
 from netinit.cli.flags import FlagCommand
-from netinit.cli.rule_options import gate_options, pod_options, rules_option, stdin_name_option
+from netinit.cli.rule_options import find_settings, gate_options, pod_options, rules_option, stdin_name_option
 from netinit.cli.values import takes
 from netinit.library.lint import examine
 from netinit.library.rule_reading import PodChoice
@@ -59,5 +59,5 @@ def command(
     else:
         note([found.passed] if found.passed else [])
         show_artefact(render(form, "lint", found.issues, found.pods or ([] if pods.names_any else [""])))
-    failing = {ERROR, WARNING} if strict else {ERROR}
+    failing = {ERROR, WARNING} if strict or find_settings().strict else {ERROR}
     return FOUND if any(one.severity in failing for one in found.issues if not one.accepted) else CLEAN

@@ -10,6 +10,8 @@ from netinit.base.errors import OptionError
 from netinit.cli.console import warn
 from netinit.cli.flags import Decorator, add_value, pass_given
 from netinit.cli.values import OneOf, takes
+from netinit.library.manifest_files import is_file
+from netinit.library.repository_settings import USUAL, RepositorySettings, read_settings
 from netinit.library.rule_reading import Gate, Outlook, PodChoice, RuleChoice
 from netinit.library.safe_files import STDIN
 from netinit.options.kinds import ANY_MARK, quote_value
@@ -44,16 +46,43 @@ def _read_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     return patterns
 
 
+_SETTINGS = "netinit.settings"
+
+
+def _remember_settings(context: click.Context, _: click.Parameter, name: str) -> None:
+    """Read the settings before the options that they complete ask for them; `netinit check` has a usual file."""
+    chosen = name or (USUAL if context.command.name == "check" and is_file(USUAL) else "")
+    if chosen:
+        context.meta[_SETTINGS] = read_settings(chosen)
+
+
+settings_option = click.option(
+    "--settings", default="", expose_value=False, is_eager=True, callback=_remember_settings, **takes("FILE"),
+    help="A repository's settings (netinit.yaml).",
+)  # fmt: skip
+
+
+def find_settings() -> RepositorySettings:
+    """The settings that --settings names."""
+    found: RepositorySettings = click.get_current_context().meta.get(_SETTINGS, RepositorySettings())
+    return found
+
+
 gate_options = add_value(
-    "gate", lambda exclude, require_pods: Gate(_read_patterns(exclude), require_pods),
+    "gate", lambda exclude, require_pods: Gate(_read_patterns((*find_settings().exclude, *exclude)), require_pods),
     click.option("--exclude", multiple=True, **takes("PATTERN"), help="Leave out files of this name, path or folder; repeatable."),
     click.option("--require-pods", is_flag=True, help="Files without any pod are an error."),
 )  # fmt: skip
 
 
+def _choose_outlook(assume: str | None, config_file: str, mesh_file: str, values_file: str) -> Outlook:
+    own = find_settings().outlook()
+    files = (config_file or own.config_file, mesh_file or own.mesh_file, values_file or own.values_file)
+    return Outlook(assume or own.assume, *files, own.addresses)
+
+
 outlook_options = add_value(
-    "outlook",
-    lambda assume, config_file, mesh_file, values_file: Outlook(assume or "", config_file, mesh_file, values_file),
+    "outlook", _choose_outlook, settings_option,
     click.option("--assume", type=OneOf(("injected", "cni", "none")), help="Whether pods are injected."),
     click.option("--injectConfigFile", "config_file", default="", **takes("FILE"), help="The injector's, for pods not injected yet."),
     click.option("--meshConfigFile", "mesh_file", default="", **takes("FILE"), help="The mesh's, likewise."),
@@ -66,6 +95,7 @@ def check_outlook(outlook: Outlook, *, has_manifests: bool) -> Outlook:
     if outlook != Outlook() and not has_manifests:
         given = {"--assume": outlook.assume, "--injectConfigFile": outlook.config_file}
         given |= {"--meshConfigFile": outlook.mesh_file, "--valuesFile": outlook.values_file}
+        given = {"--settings": find_settings().name} if find_settings().name else given
         wrong = [name for name, value in given.items() if value]
         raise OptionError(*[f"{name}: is about pods of manifests; name some, or leave it out" for name in wrong])
     return outlook
@@ -74,23 +104,24 @@ def check_outlook(outlook: Outlook, *, has_manifests: bool) -> Outlook:
 stdin_name_option = click.option("--stdin-name", default="", **takes("NAME"), help="What the text of stdin is called in findings.")
 
 
+def choose_pods(
+    *, outlook: Outlook, pod: tuple[str, ...] = (), select: str = "", given: Mapping[str, str] | None = None,
+    files: tuple[str, ...] = (), gate: Gate | None = None, stdin_name: str = "",
+) -> PodChoice:  # fmt: skip
+    """The pods of files, which options and arguments name. Raises OptionError, ConfigError."""
+    if stdin_name and STDIN not in (*pod, *files):
+        raise OptionError(f"--stdin-name: {quote_value(stdin_name)} names what is read from stdin; give - for it, or leave it out")
+    known = check_outlook(outlook, has_manifests=bool(pod or files)).read()
+    warn(known.warnings)
+    return PodChoice((*pod, *files), select, name_manifests(files), given or {}, gate, known, stdin_name)
+
+
 def pod_options(text: str, *more: Decorator) -> Decorator:
     """Add --pod, with `text` as its help, --select and `more`; the function gets `pods`, with those of its argument FILE, if any."""
-
-    def choose(
-        *, pod: tuple[str, ...], select: str, given: Mapping[str, str], outlook: Outlook, files: tuple[str, ...] = (),
-        gate: Gate | None = None, stdin_name: str = "",
-    ) -> PodChoice:  # fmt: skip
-        if stdin_name and STDIN not in (*pod, *files):
-            raise OptionError(f"--stdin-name: {quote_value(stdin_name)} names what is read from stdin; give - for it, or leave it out")
-        known = check_outlook(outlook, has_manifests=bool(pod or files)).read()
-        warn(known.warnings)
-        return PodChoice((*pod, *files), select, name_manifests(files), given, gate, known, stdin_name)
-
     return add_value(
-        "pods", choose, outlook_options,
+        "pods", choose_pods, outlook_options,
         click.option("--pod", multiple=True, **takes("FILE|FOLDER|PATTERN|-"), help=f"{text} Repeatable."),
-        click.option("--select", default="", **takes("NAME"), help="Which pod of --pod: NAME, NAMESPACE/NAME or KIND/NAME."),
+        click.option("--select", default="", **takes("NAME"), help="Which pod: NAME, NAMESPACE/NAME or KIND/NAME."),
         *more, pass_given,
     )  # fmt: skip
 

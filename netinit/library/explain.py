@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from netinit.base.errors import OptionError
@@ -18,13 +19,15 @@ def explain(
     direction: str | None = None, udp: bool = False, uid: int | str | None = None, gid: int | str | None = None,
     interface: str = "", mark: int = 0, pod: Pods = (), select: str = "", pod_ip: Sequence[str] = (), pid: int | None = None,
     netns: str | None = None, live: bool = False, rules: Files = (), everything: bool = False,
+    assume: str = "", settings: str | os.PathLike[str] = "",
 ) -> ExplainReport:  # fmt: skip
     """Say what happens to a connection, why, and which options would change it; nothing is sent.
 
     The rules are those of the options or of the pods of manifests; with `pid`, `netns` or (`live`) of this process's network
     namespace the live ones; with `rules` those of dumps in files. The connection goes `to` an
     address and port, from `source`; it comes in if only `source` says who
-    connects, or `direction` is "inbound". `everything`: also show rules that do not match. Raises OptionError, ParseError,
+    connects, or `direction` is "inbound". `everything`: also show rules that do not match. `assume`: injected, cni
+    or none, for pods of which it is not known; `settings`: a repository's file of settings. Raises OptionError, ParseError,
     NamespaceError, BackendUnavailableError.
     """
     if direction is not None and direction not in DIRECTIONS:
@@ -34,5 +37,5 @@ def explain(
     question = Question(
         direction, to, source, write(to_port), udp=udp, uid=write(uid), gid=write(gid), interface=interface, mark=mark
     )
-    choice = RuleChoice(choose_pods(pod, select, options), tuple(pod_ip), live, list_files(rules))
+    choice = RuleChoice(choose_pods(pod, select, options, assume, settings), tuple(pod_ip), live, list_files(rules))
     return explain_connection(find_rule_sources(name_place(options, pid, netns), choice), question, everything=everything)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 
 from netinit.base.errors import OptionError
@@ -15,17 +16,19 @@ from netinit.questions.lint.report import LintReport, examine_files, examine_opt
 
 
 def lint(
-    options: Options | None = None, *, pod: Pods = (), select: str = "", rules: Files = (), accepted: Mapping[str, str] | None = None
-) -> LintReport:
+    options: Options | None = None, *, pod: Pods = (), select: str = "", assume: str = "", settings: str | os.PathLike[str] = "",
+    rules: Files = (), accepted: Mapping[str, str] | None = None,
+) -> LintReport:  # fmt: skip
     """Find options that contradict each other, lose traffic or have no effect, and problems of pods in manifests.
 
+    `assume`: injected, cni or none, for pods of which it is not known; `settings`: a repository's file of settings.
     `rules`: files of dumps, of which the options that they show are checked. `accepted`: codes of findings with the reason why
     they are accepted. Raises OptionError, ParseError.
     """
     if options and (options.pid or options.netns):
         raise OptionError("pid, netns: lint reads no network namespace; leave it out of the options")
     codes = read_accepted_codes(accepted or {}, "accepted")
-    return examine(options or Options(), choose_pods(pod, select, options), codes, list_files(rules))
+    return examine(options or Options(), choose_pods(pod, select, options, assume, settings), codes, list_files(rules))
 
 
 def examine(options: Options, pods: PodChoice, accepted: Mapping[str, str], rules: Sequence[str] = ()) -> LintReport:

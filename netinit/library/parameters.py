@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.library.rule_reading import Manifest, PodChoice
+from netinit.library.repository_settings import OUTLOOKS, RepositorySettings, read_settings
+from netinit.library.rule_reading import Manifest, Outlook, PodChoice
 from netinit.options import Options
 from netinit.options.command_line import list_given
 from netinit.options.kinds import quote_value
@@ -33,9 +35,16 @@ def list_manifests(pod: Pods) -> tuple[Manifest, ...]:
     return tuple([one if isinstance(one, Mapping) else os.fspath(one) for one in several])
 
 
-def choose_pods(pod: Pods, select: str, options: Options | None) -> PodChoice:
-    """The pods of manifests that a call names, beside options of which it may not name any."""
-    return PodChoice(list_manifests(pod), select, given=list_given(options) if options else {})
+def choose_pods(
+    pod: Pods, select: str, options: Options | None, assume: str = "", settings: RepositorySettings | str | os.PathLike[str] = ""
+) -> PodChoice:
+    """The pods of manifests that a call names, beside options of which it may not name any. Raises OptionError."""
+    if assume and assume not in OUTLOOKS:
+        raise OptionError(f"assume: {quote_value(assume)} is not one of {', '.join(OUTLOOKS)}")
+    known = settings if isinstance(settings, RepositorySettings) else read_settings(os.fspath(settings)) if settings else None
+    outlook = known.outlook() if known else Outlook()
+    outlook = replace(outlook, assume=assume or outlook.assume)
+    return PodChoice(list_manifests(pod), select, given=list_given(options) if options else {}, outlook=outlook.read())
 
 
 def name_place(options: Options | None, pid: int | None, netns: str | None) -> Options:

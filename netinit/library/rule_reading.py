@@ -21,6 +21,7 @@ from netinit.questions import pasted_rules
 from netinit.questions.pasted_rules import read_rules, refuse_as_rules
 from netinit.questions.rule_sources import (
     POD,
+    Made,
     RuleSource,
     choose_one,
     complete_servers,
@@ -52,12 +53,14 @@ class Outlook:
 
     `assume`: what becomes of them where it is not known: injected, cni or none. The files are those of the installation: the
     injector's configuration, the mesh's, and values; by default netinit's own. `config`: what was read of them.
+    `addresses`: examples of what the cluster's pods have, if that is known.
     """
 
     assume: str = ""
     config_file: str = ""
     mesh_file: str = ""
     values_file: str = ""
+    addresses: tuple[str, ...] = ()
     config: InjectionConfig | None = None
 
     def read(self) -> Outlook:
@@ -68,6 +71,10 @@ class Outlook:
     def warnings(self) -> tuple[str, ...]:
         """What of the files, once they are read, has no effect."""
         return self.config.warnings if self.config else ()
+
+    def complete(self, pods: Iterable[PodFacts]) -> tuple[PodFacts, ...]:
+        """The pods, each with an example of its addresses if it has none yet and it is known what they will be."""
+        return tuple([replace(one, addresses=one.addresses or self.addresses) for one in pods])
 
     def foresee_by(self, deciding: Sequence[Tree]) -> Foresee:
         """Say what becomes of pods; `deciding`: the namespaces and webhooks of their files."""
@@ -115,9 +122,12 @@ class PodChoice:
         if not self.pod:
             raise OptionError("--select: names a pod of --pod; give --pod FILE")
         refuse_given(self.given, self.label)
-        objects = [read_object(dict(one), foresee_by=self.outlook.foresee_by) for one in self.pod if isinstance(one, Mapping)]
+        objects = self._read_objects()
         files = [one for one in self.pod if not isinstance(one, Mapping)]
-        return (*objects, *(self._read_files(files) if files else ()))
+        return self.outlook.complete((*objects, *(self._read_files(files) if files else ())))
+
+    def _read_objects(self) -> list[PodFacts]:
+        return [read_object(dict(one), foresee_by=self.outlook.foresee_by) for one in self.pod if isinstance(one, Mapping)]
 
     def _read_files(self, files: Sequence[str]) -> tuple[PodFacts, ...]:
         texts = [(self._name(name), text) for name, text in read_manifests(files, self.label, recursive=True)]
@@ -137,9 +147,10 @@ class PodChoice:
         files = [one for one in self.pod if isinstance(one, str)]
         read = read_each(files, self.label, recursive=True, takes=excluded.takes)
         found = survey_files(self._refuse_rules(read), self.select, self.outlook.foresee_by)
+        found = replace(found, pods=(*self._read_objects(), *found.pods))
         if self.gate.requires_pods and not found.pods:
             raise ParseError(without_pods(self.label, shorten(", ".join(files))))
-        return replace(found, left_out=excluded.left_out)
+        return replace(found, pods=self.outlook.complete(found.pods), left_out=excluded.left_out)
 
     def _refuse_rules(self, files: Iterable[ManifestFile]) -> Iterator[ManifestFile]:
         """Refuse rules that somebody named or piped here; what a hook or a folder gives has the name of a manifest."""
@@ -193,7 +204,8 @@ def survey_rule_sources(options: Options, choice: RuleChoice) -> tuple[list[Rule
     """The rules for every pod of files, and what else they hold; nothing else for live rules and those of options."""
     if choice.pods.pod and not (choice.rules or choice.live or options.pid or options.netns):
         found = choice.pods.survey()
-        return [plan_here(options, facts, choice.pod_ip) for facts in found.pods], found
+        made: Made = {}
+        return [find_planned(options, facts, choice.pod_ip, read_name_servers, made) for facts in found.pods], found
     return [find_rule_source(options, choice)], FileSurvey()
 
 

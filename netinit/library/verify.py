@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from netinit.base.errors import OptionError
 from netinit.base.snapshot import Snapshot
@@ -12,6 +13,7 @@ from netinit.live.lost_answers import LostAnswers
 from netinit.options import Options, SettledOptions
 from netinit.options.command_line import format_options
 from netinit.questions.listening import examine_pod, require
+from netinit.questions.option_names import name_options, translate
 from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import complete_servers, list_conditions
@@ -54,7 +56,8 @@ class VerifyTarget:
     """The options to compare with, None if none are given and no rules show them, and notes on whose they are.
 
     `conditions`: what would make the proof void. `snapshot`: what was read of the namespace to infer the options. `shown`:
-    what the rules show, if the options are theirs. `mesh`: whose rules are there instead, if that is known.
+    what the rules show, if the options are theirs. `mesh`: whose rules are there instead, if that is known. `origins`: what sets
+    an option, if not a flag; `names`: what the pod's author calls options, by field.
     """
 
     options: Options | None
@@ -63,6 +66,8 @@ class VerifyTarget:
     snapshot: Snapshot | None = None
     shown: InferredOptions | None = None
     mesh: str = ""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def complete(self, report: Report, *, strict: bool, requires_listener: bool = False) -> Report:
         """The report with the conditions of the proof.
@@ -71,7 +76,9 @@ class VerifyTarget:
         """
         counted = report.with_doubts() if strict else report
         more = require(report.listening) if requires_listener else ()
-        return counted.replace(differences=counted.differences + more, warnings=counted.warnings + self.conditions)
+        named = tuple([one.replace(origin=translate(one.origin, self.origins)) for one in counted.differences + more])
+        warnings = tuple([translate(one, self.names) for one in counted.warnings + self.conditions])
+        return counted.replace(differences=named, warnings=warnings)
 
 
 def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyTarget:
@@ -84,7 +91,8 @@ def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyT
         if facts.host_network:
             raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
         conditions = tuple([f"this holds unless {condition}" for condition in list_conditions(facts)])
-        return VerifyTarget(facts.options.replace(**kept), (f"{facts.name}: {'; '.join(facts.notes)}",), conditions)
+        note = f"{facts.name}: {'; '.join(facts.notes)}"
+        return VerifyTarget(facts.options.replace(**kept), (note,), conditions, origins=facts.origins, names=name_options(facts))
     if is_given:
         return VerifyTarget(options)
     known, _ = find_known(options)

@@ -7,6 +7,7 @@ a feature of the kernel is asked what it lacks, and tried without the promises t
 from __future__ import annotations
 
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError, NetinitError
+from netinit.options import Options, kinds
 from netinit.pods.backend_choice import Observed, Survey
 from netinit.pods.transaction import Task
 from netinit.rules.promises import NeededError, describe_open, find_broken, leave_out, name_missing, read_record
@@ -53,15 +54,24 @@ def find_left(backend: Backend, plan: Plan) -> tuple[Left, str]:
         return {}, ""
 
 
+def _name_switches(backend: Backend, plan: Plan) -> str:
+    """Return the end of an error that names the switches whose rules alone need what the kernel lacks; empty if others do, too."""
+    try:
+        found = {rule.origin for rules in backend.find_unsupported(plan).values() for rule in rules if not rule.promise}
+    except (OSError, ValueError, NetinitError):
+        return ""
+    names = sorted([one.label for one in found if one and one.option and Options.flag(one.option).kind is kinds.SWITCH])
+    return f"; only {', '.join(names)} needs it: leave that out to do without" if names and len(names) == len(found) else ""
+
+
 def apply_without(
     task: Task, survey: Survey, failures: dict[str, BackendUnavailableError],
     act: Callable[[Observed, tuple[Observed, ...], Task], Result],
 ) -> tuple[Task, Result] | None:
     """Program the first backend's plan that the kernel takes without some promises.
 
-    Return the task and what `act` returns; None if there is none.
-    `failures`: why each backend failed with the whole plan; they get the new reasons. With --require-capture nothing is tried,
-    and the reasons say what would be open.
+    Return the task and what `act` returns; None if there is none. `failures`: why each backend failed with the whole plan; they
+    get the new reasons. With --require-capture nothing is tried, and the reasons say what would be open.
     """
     for chosen in survey.candidates():
         name = chosen.backend.name
@@ -69,10 +79,9 @@ def apply_without(
             continue
         own = task.for_backend(name)
         left, missing = find_left(chosen.backend, own.plan)
-        if not left:
-            continue
-        if own.options.require_capture:
-            failures[name] = KernelFeatureError(f"{failures[name]}; {HOW}: {describe_open(left, missing)}")
+        if not left or own.options.require_capture:
+            more = f"; {HOW}: {describe_open(left, missing)}" if left else _name_switches(chosen.backend, own.plan)
+            failures[name] = KernelFeatureError(f"{failures[name]}{more}")
             continue
         own = own.replace(plan=leave_out(own.plan, left, missing))
         try:

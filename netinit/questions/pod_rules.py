@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.base.snapshot import Snapshot
 from netinit.options import SettledOptions
+from netinit.options.interception import PROXY_PORTS
 from netinit.questions.explain import Explanation, explain
+from netinit.questions.option_names import translate
 from netinit.rules.infer_options import InferredOptions
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
@@ -28,9 +30,10 @@ class PodRules:
     """A pod's rules, planned or live, by backend (planned: `plan`) and family, with the host that they are on.
 
     `options`: what made each backend's rules, as far as known, ours first; `wanted`: what should have; `origins`: where an
-    option was set if not by a flag. `has_tunnel`: the pod's proxy listens on the HBONE port. `shared_owners`: containers with
-    the proxy's identity, as (name, `uid N` or `gid N`). `ipv4_first`: the rules for a pod whose first address is IPv4, if
-    --ipv6 auto decides differently for it.
+    option was set if not by a flag; `names`: what the pod's author calls options that are no flags to them. `has_tunnel`: the
+    pod's proxy listens on the HBONE port. `shared_owners`: containers with the proxy's identity, as (name, `uid N` or `gid N`).
+    `proxy_ports`: where the proxy serves health and metrics, and no application. `outside`: why a pod of a manifest has no rules.
+    `ipv4_first`: the rules for a pod whose first address is IPv4, if --ipv6 auto decides differently for it.
     """
 
     rulesets: Mapping[str, Mapping[Family, Ruleset]]
@@ -38,10 +41,13 @@ class PodRules:
     options: Mapping[str, SettledOptions] = field(default_factory=dict)
     wanted: SettledOptions | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
     routes_known: bool = False  # the destination alone determines the outgoing interface
     snapshot: Snapshot | None = None  # what live rules were read from
     has_tunnel: bool = False
     shared_owners: tuple[tuple[str, str], ...] = ()
+    proxy_ports: tuple[int, ...] = PROXY_PORTS
+    outside: str = ""
     ipv4_first: PodRules | None = None
     families: tuple[Family, ...] = FAMILIES  # that the partitions are of
     older: InferredOptions | None = None  # what our rules show, if they are those of an earlier release of Istio
@@ -90,6 +96,10 @@ class PodRules:
     @cached_property
     def partitions(self) -> tuple[Partition, ...]:
         """The partition of all packets, for both families and directions."""
+        return _divide_all(_SameRules(self))
+
+    def divide_all(self) -> tuple[Partition, ...]:
+        """Divide all packets."""
         audited = {family: self.join(family).place_on(one) for family, one in self.audited.items()}
         spaces = make_spaces(tuple(self.rulesets.values()), audited, free=not self.routes_known, interfaces=self.interfaces)
         return tuple(divide(space, self.join(space.family), marks_matter=False) for space in spaces)
@@ -110,6 +120,7 @@ class PodRules:
         """Explain what happens to a packet, and what would change it."""
         ruleset = self.join(packet.family)
         found = explain(packet, ruleset, around, options=self.made_by, wanted=self.wanted, origins=self.origins)
+        found = replace(found, changes=tuple([(translate(change, self.names), verdict) for change, verdict in found.changes]))
         if self.ipv4_first and packet.family is IPV6:
             return found.unless_ipv4_is_first(self.ipv4_first.explain(packet, around))
         return found
@@ -125,6 +136,29 @@ class PodRules:
         """The same rules on another host."""
         other = self.ipv4_first and self.ipv4_first.on_host(surroundings, routes_known=routes_known)
         return replace(self, surroundings=surroundings, routes_known=routes_known, ipv4_first=other)
+
+
+class _SameRules:
+    """Rules as a key: equal if nothing that divides packets differs, as for pods whose authors only name things differently."""
+
+    def __init__(self, rules: PodRules) -> None:
+        self.rules = rules
+        self._values = (rules.place, rules.routes_known, rules.families, rules.interfaces)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _SameRules):
+            return NotImplemented
+        mine, others = self.rules, other.rules
+        same = mine.rulesets is others.rulesets and mine.surroundings is others.surroundings
+        return same and self._values == other._values
+
+    def __hash__(self) -> int:
+        return hash((id(self.rules.rulesets), id(self.rules.surroundings)))
+
+
+@lru_cache(maxsize=16)
+def _divide_all(key: _SameRules) -> tuple[Partition, ...]:
+    return key.rules.divide_all()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.listeners import Listeners
@@ -16,6 +17,7 @@ from netinit.inject.deciding.podfile import DOUBT, PodFacts
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.command_line import format_options, read_value
 from netinit.options.kinds import quote_value
+from netinit.questions.option_names import name_options, translate
 from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.rules.infer_options import find_other_values
 from netinit.rules.layouts import plan
@@ -55,42 +57,81 @@ def name_namespace(options: Options) -> str:
     return f"pid {options.pid}" if options.pid else options.netns or "this namespace"
 
 
+Made = dict[tuple[Any, ...], tuple[PodRules, tuple[str, ...]]]
+"""Rules, with the warnings of their plans, by all that they are made of."""
+
+
 def find_planned(
-    options: Options | None = None, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = (), read_servers: ReadServers = tuple
-) -> RuleSource:
+    options: Options | None = None, facts: PodFacts | None = None, pod_ip: tuple[str, ...] = (), read_servers: ReadServers = tuple,
+    made: Made | None = None,
+) -> RuleSource:  # fmt: skip
     """The rules that a pod, or the options (None: defaults), would have.
 
-    Of the options, a pod takes the name servers that it needs; options alone have those of `read_servers`.
+    Of the options, a pod takes the name servers that it needs; options alone have those of `read_servers`. Pods that differ in
+    nothing that decides get the same rules, the same object, from `made`.
     """
     options = options or Options()
     facts = facts and complete_servers(facts, options)
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given, read_servers = (facts.options, tuple) if facts else (options, read_servers)
     notes, warnings = _add_pod_notes(facts)
+    made = {} if made is None else made
+    kept = not facts or facts.intercepted or facts.in_doubt
+    bare = (given, addresses, kept, DOUBT if facts and facts.in_doubt else "")
+    if bare not in made:
+        made[bare] = _make_rules(*bare, read_servers)
+    known = (*bare, *_deciding(facts)) if facts else bare
+    if known not in made:
+        rules = _with_facts(made[bare][0], facts)
+        made[known] = (rules, tuple([translate(one, rules.names) for one in made[bare][1]]))
+    rules, more = made[known]
+    return RuleSource(facts.name if facts else "the options", rules, notes, warnings + more, facts)
+
+
+def _deciding(facts: PodFacts) -> tuple[Any, ...]:
+    """What of a pod decides about the answers besides its rules."""
+    named = (tuple(sorted(facts.origins.items())), facts.by_annotation)
+    return (*named, _why_outside(facts), facts.has_tunnel, facts.shared_owners, facts.proxy_ports)
+
+
+def _make_rules(
+    given: Options, addresses: tuple[str, ...], has_any: bool, doubt: str, read_servers: ReadServers
+) -> tuple[PodRules, tuple[str, ...]]:
+    """The rules of options, for both cases that --ipv6 auto distinguishes if the addresses are not known, and the warnings."""
     settled = given.settle(offline(addresses, read_servers))
-    rules, more = _plan(settled, facts, addresses)
+    rules, more = _plan(settled, addresses, doubt, has_any=has_any)
     second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values()), read_servers))
     if second.ipv6 != settled.ipv6:
-        rules = replace(rules, ipv4_first=replace(_plan(second, facts, ())[0], families=(IPV6,)))
-    return RuleSource(facts.name if facts else "the options", rules, notes, warnings + settled.warnings + more, facts)
+        rules = replace(rules, ipv4_first=replace(_plan(second, (), doubt, has_any=has_any)[0], families=(IPV6,)))
+    return rules, settled.warnings + more
 
 
-def _plan(options: SettledOptions, facts: PodFacts | None, addresses: tuple[str, ...]) -> tuple[PodRules, tuple[str, ...]]:
-    """The rules of options, none for a pod that is not intercepted, and the warnings of their plan."""
-    in_doubt = facts is not None and facts.in_doubt
-    made = plan(options) if not facts or facts.intercepted or in_doubt else EMPTY_PLAN
+def _plan(options: SettledOptions, addresses: tuple[str, ...], doubt: str, *, has_any: bool) -> tuple[PodRules, tuple[str, ...]]:
+    """The rules of options, if the pod `has_any`, and the warnings of their plan. `doubt`: why it may have none."""
+    made = plan(options) if has_any else EMPTY_PLAN
     loaded = {family: load_plan(made, family) for family in FAMILIES}
-    rulesets = {PLAN: {family: replace(one, doubt=DOUBT if in_doubt else "") for family, one in loaded.items()}}
+    rulesets = {PLAN: {family: replace(one, doubt=doubt) for family, one in loaded.items()}}
     around = {family: stand_in(family, addresses) for family in FAMILIES}
-    rules = PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options})
-    return _with_facts(rules, facts), made.warnings
+    return PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options}), made.warnings
+
+
+def _why_outside(facts: PodFacts) -> str:
+    """Why a pod has no rules; empty if it has, or may have."""
+    if facts.intercepted or facts.in_doubt:
+        return ""
+    return "hostNetwork: true: the pod uses its node's network" if facts.host_network else facts.notes[0]
 
 
 def _with_facts(rules: PodRules, facts: PodFacts | None) -> PodRules:
     """The rules with what a manifest knows of their pod."""
     if not facts:
         return rules
-    return replace(rules, origins=facts.origins, has_tunnel=facts.has_tunnel is True, shared_owners=facts.shared_owners)
+    other = rules.ipv4_first
+    return replace(
+        rules, ipv4_first=other and _with_facts(other, facts), origins=facts.origins, names=name_options(facts),
+        has_tunnel=facts.has_tunnel is True, shared_owners=facts.shared_owners, proxy_ports=facts.proxy_ports,
+        outside=_why_outside(facts),
+    )  # fmt: skip
 
 
 def describe_live(name: str, found: LiveRules, by: str, facts: PodFacts | None) -> RuleSource:

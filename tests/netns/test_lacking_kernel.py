@@ -69,6 +69,18 @@ def test_what_the_kernel_cannot_keep_is_left_out_recorded_and_expected(pod, libr
     assert run_tool(pod, "remove").returncode == 0
 
 
+@pytest.mark.parametrize(("backend", "missing"), [("iptables-legacy", "raw"), ("libiptc", "raw"), ("iptables-legacy", "CT"), ("iptables-nft", "CT")])
+def test_what_only_dns_capture_needs_is_named_with_its_option(pod, library, backend, missing):
+    needs(backend)
+    kernel, dns = lacking(library, missing), ("--redirect-dns", "--dns-servers", "10.96.0.10")
+    arguments = (*CAPTURED, "--istio-exact", "--backend", backend)
+    done = run_tool(pod, "apply", *arguments, *dns, prefix=kernel)
+    assert done.returncode == 1
+    assert "; only --redirect-dns needs it: leave that out to do without" in done.stderr, done.stderr
+    assert run_tool(pod, "apply", *arguments, prefix=kernel).returncode == 0
+    run_tool(pod, "remove")
+
+
 def test_a_sandbox_gets_istios_rules(pod, library):
     done = run_tool(pod, "apply", *CAPTURED, prefix=lacking(library, *SANDBOX))
     assert done.returncode == 0, done.stderr

@@ -35,7 +35,9 @@ spec:
 
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
 PROGRAMS = Path(sysconfig.get_path("scripts"))
-STEPS = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS = ACTION["runs"]["steps"]
+INPUTS = {name: one.get("default", "") for name, one in ACTION["inputs"].items()}
 
 
 def run_step(step, folder, action, temp, inputs):
@@ -52,7 +54,7 @@ def run_action(tmp_path, inputs):
     (tmp_path / "netinit" / "bin").mkdir(parents=True)
     (tmp_path / "netinit" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     (tmp_path / "netinit" / "bin" / "python").chmod(0o755)
-    return run_step(STEPS[1], tmp_path, ROOT, tmp_path, {"files": "", "strict": "false", "fail-on": "", "ignore-file": "", "exclude": "", **inputs})
+    return run_step(STEPS[1], tmp_path, ROOT, tmp_path, {**INPUTS, **inputs})
 
 
 def make_hostile_checkout(folder):
@@ -185,7 +187,7 @@ def test_the_action_runs_nothing_of_the_checkout_and_finds_what_is_wrong_with_it
     action = make_action(tmp_path / "action", tmp_path / "wheels")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "wheels"))
-    inputs = {"files": "p.yaml\na.yaml\n--ignore-file=a.yaml\n", "strict": "false", "fail-on": "", "ignore-file": "", "exclude": ""}
+    inputs = {**INPUTS, "files": "p.yaml\na.yaml\n--ignore-file=a.yaml\n"}
     (tmp_path / "temp").mkdir()
     done = [run_step(step, folder, action, tmp_path / "temp", inputs) for step in STEPS]
     assert not ran.exists(), ran.read_text()

@@ -14,7 +14,7 @@ from netinit.cli.audit.formats import render_markdown, render_page
 from netinit.cli.console import answer, color_option, note, say, warn
 from netinit.cli.findings import FORMATS, JSON, TEXT, format_options, ignore_options, render
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
-from netinit.cli.rule_options import gate_options, rule_source_options
+from netinit.cli.rule_options import find_settings, gate_options, rule_source_options
 from netinit.cli.values import takes
 from netinit.inject.deciding.manifest_survey import FileSurvey
 from netinit.kernel.processes import find_pods
@@ -37,12 +37,13 @@ FOUND, UNREAD = 4, 1
 @click.option("--assert", "asserted", multiple=True, **takes("FILE|TEXT"), help="Prove or refute what this says; repeatable.")
 @click.option("--fail-on", multiple=True, **takes("bypass[:CLASS]"), help="Exit with 4 for a bypass (of a class); repeatable.")
 @ignore_options
+@click.option("--all", "everything", is_flag=True, help="Say why of what is by design, too, which has a line each otherwise.")
 @click.option("--full", is_flag=True, help="Show all traffic, also what goes through the proxy.")
 @format_options("audit", MARKDOWN, HTML)
 @color_option
 def command(
     options: Options, choice: RuleChoice, *, all_pods: bool, asserted: tuple[str, ...],
-    fail_on: tuple[str, ...], accepted: dict[str, str], full: bool, form: str,
+    fail_on: tuple[str, ...], accepted: dict[str, str], everything: bool, full: bool, form: str,
 ) -> int:  # fmt: skip
     """Show which traffic of a pod bypasses the proxy, why, and how to close it.
 
@@ -55,13 +56,13 @@ def command(
     Exit codes: 0; 1 if a manifest cannot be read; 4 if --fail-on names a bypass that exists, or an assertion is not proved.
     """
     assertions = read_assertions(asserted)
-    failing = read_fail_on(fail_on)
+    failing = read_fail_on(fail_on or find_settings().fail_on)
     if full and form in FORMATS:
         raise OptionError(f"--full: --format {form} lists only findings; leave one of them out")
     if all_pods and (choice.pods.pod or choice.rules or choice.live or options.pid or options.netns):
         raise OptionError("--all-pods: names all pods of this node; leave out --pod, --rules, --live, --pid and --netns")
     rule_sources, files = (_find_all(options), FileSurvey()) if all_pods else survey_rule_sources(options, choice)
-    found = with_files(examine_all(rule_sources, assertions, full=full), files, accepted)
+    found = with_files(examine_all(rule_sources, assertions, full=full, everything=everything), files, accepted)
     if form in FORMATS:
         note([found.passed] if found.passed else [])
         issues = [*found.issues, *[issue for one in found.pods for issue in list_issues(one, accepted)]]
@@ -76,9 +77,8 @@ def command(
 
 def _show(found: AuditReport, form: str) -> None:
     if form == TEXT:
-        for one in found.pods:
-            note([] if one.in_doubt else one.source.notes)  # said once for all
-            warn(one.source.warnings)
+        note(found.notes)
+        warn(found.warnings)
         answer(found.text)
         return
     if form == JSON:

@@ -9,7 +9,7 @@ from typing import Any
 from netinit.base.data import read_data
 from netinit.base.sanitize import escape
 from netinit.base.version import __version__
-from netinit.questions.audit.report import heading, summarise
+from netinit.questions.audit.text import heading, merge_equal, summarise
 
 _MARKUP = str.maketrans({one: f"\\{one}" for one in "\\`*_{}[]<>()#+-.!|~"})
 
@@ -21,7 +21,7 @@ def _md(text: str) -> str:
 def render_markdown(pods: list[dict[str, Any]]) -> str:
     """Format a section with tables per pod."""
     parts = ["# Audit of traffic", ""]
-    for pod in pods:
+    for pod in merge_equal(pods):
         parts += [f"## {_md(pod['name'])}", "", f"{_md(summarise(pod))}.", ""]
         parts += [f"> Warning: {_md(warning)}\n" for warning in pod["warnings"]]
         parts += ["| by | traffic | who | because | to close it |", "| --- | --- | --- | --- | --- |"]
@@ -44,7 +44,7 @@ def render_markdown(pods: list[dict[str, Any]]) -> str:
 def render_page(pods: list[dict[str, Any]], date: str) -> str:
     """Render the page."""
     head, foot = read_data("audit.html").split("{{pods}}")
-    body = "\n".join(part for pod in pods for part in _pod(pod))
+    body = "\n".join(part for pod in merge_equal(pods) for part in _pod(pod))
     return head + body + foot.replace("{{version}}", __version__).replace("{{date}}", _plain(date))
 
 

@@ -126,7 +126,7 @@ def load_config(
     own = read_data("injection.yaml") if source is None else source
     tree, own_values = _unpacked(_parsed(installation.templates or own, "injector configuration"))
     loaded = _load_values(own_values if values is None else values)
-    loaded = merge_values(_load_values(read_data("injection-values.yaml")), loaded) if source is None else loaded
+    loaded = merge_values(default_values(), loaded) if source is None else loaded
     if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
         raise ConfigError("\n".join(f"values: {line}" for line in wrong))
     if settings:
@@ -189,6 +189,11 @@ def _unpacked(tree: Tree) -> tuple[Tree, str | None]:
     if "config" not in data:
         raise ConfigError(f"ConfigMap {name}: data has no key 'config'; it has {_listed(data)}")
     return _parsed(data["config"], f"ConfigMap {name}, key config"), data.get("values")
+
+
+def default_values() -> Tree:
+    """The package's own values."""
+    return _load_values(read_data("injection-values.yaml"))
 
 
 def _load_values(source: str | Tree | None) -> Tree:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from netinit.base.errors import InjectionError, OptionError
 from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, mapping, string, strings
-from netinit.inject.adding.config import InjectionConfig
+from netinit.inject.adding.config import InjectionConfig, default_values
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.decision import DecisionStep, decide
@@ -27,9 +30,16 @@ from netinit.inject.deciding.webhooks import (
 
 _OF_THE_POD = (DecisionStep.HOST_NETWORK, DecisionStep.NAMESPACE, DecisionStep.LABEL, DecisionStep.ANNOTATION)
 """The steps that decide the same whatever the namespace's labels are."""
+_ANNOTATION_OR_VALUE = re.compile(r"""\bannotation \.ObjectMeta ["`]([\w./-]+)["`] \.Values\.([\w.]+)""")
 
 
-@dataclass(frozen=True, slots=True)
+def _value_at(values: Tree, path: str) -> Any:
+    for key in path.split("."):
+        values = mapping(values).get(key, {})
+    return values or None
+
+
+@dataclass(frozen=True)
 class Injector:
     """What will inject pods. `namespaces`: labels by name, as far as known; `webhooks`: those installed, if known."""
 
@@ -72,7 +82,14 @@ class Injector:
             result = inject_pod(pod, self.config, namespace=Namespace(name=name, labels=self.namespaces.get(name)), owner=one.owner)
         except InjectionError as error:
             raise OptionError(*split_message(str(error))) from None
-        return FuturePod(outlook=INJECTED, pod=result, reason=reason)
+        return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings)
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """The Helm values that set what a pod's annotation could, by annotation: templates name both; the package's own differ."""
+        found = {name: path for text in self.config.sources.values() for name, path in _ANNOTATION_OR_VALUE.findall(text)}
+        given, usual = self.config.values, default_values()
+        return {name: path for name, path in found.items() if _value_at(given, path) not in (None, "", _value_at(usual, path))}
 
     def _usual_webhooks(self, labels: Mapping[str, str], of_pod: Mapping[str, str]) -> tuple[Webhook, ...]:
         """Return the webhooks that the configuration's release installs, also for the revision that a label asks for."""

@@ -55,12 +55,13 @@ class PlacedFinding:
 
 @dataclass(frozen=True, slots=True)
 class FileSurvey:
-    """What files hold. `without`: how many files have no pod; `left_out`: how many --exclude names."""
+    """What files hold. `without`: how many files have no pod; `left_out`: how many --exclude names; `files`: all that were read."""
 
     pods: tuple[PodFacts, ...] = ()
     findings: tuple[PlacedFinding, ...] = ()
     without: int = 0
     left_out: int = 0
+    files: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -158,7 +159,7 @@ def survey_files(files: Iterable[ManifestFile], select: str = "", foresee_by: Fo
     if not findings:  # the pod may be in a file that cannot be read
         selection.check(shorten(", ".join([name for name, _ in read])))
     findings.sort(key=lambda one: (one.finding.is_note, bool(one.pod)))  # stable: those of a pod stay together
-    return FileSurvey(tuple(pods), tuple(findings), without)
+    return FileSurvey(tuple(pods), tuple(findings), without, files=tuple([name for name, _ in read]))
 
 
 def _read(file: ManifestFile) -> Iterator[FoundObject | PlacedFinding]:

@@ -91,7 +91,7 @@ def find_init(spec: Tree) -> Tree | None:
 
 REDIRECTION = "ambient.istio.io/redirection"
 """The annotation that an ambient agent sets to `enabled` on pods that it has programmed."""
-_AMBIENT_DNS, _AMBIENT_BYPASS = "ambient.istio.io/dns-capture", "ambient.istio.io/bypass-inbound-capture"
+BY_AGENT = {"redirect_dns": "ambient.istio.io/dns-capture", "ingress": "ambient.istio.io/bypass-inbound-capture"}
 
 ANNOTATIONS = tuple(name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name)
 """The annotations whose values are options of rules."""
@@ -133,8 +133,8 @@ def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) ->
     rerouted = Options.flag("virtual_interfaces")
     return Options(
         layout=AMBIENT,
-        redirect_dns=read_switch(annotations, _AMBIENT_DNS, default=dns),
-        ingress=read_switch(annotations, _AMBIENT_BYPASS, default=False),
+        redirect_dns=read_switch(annotations, BY_AGENT["redirect_dns"], default=dns),
+        ingress=read_switch(annotations, BY_AGENT["ingress"], default=False),
         virtual_interfaces=rerouted.kind.read(annotations.get(find_annotation(rerouted, annotations), "")),
     )
 

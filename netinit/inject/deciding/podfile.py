@@ -11,8 +11,8 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
-from netinit.inject.deciding.annotations import ACCEPTED, PROXY_CONFIG, known_keys, read_accepted
-from netinit.inject.deciding.containers import find_proxy, named
+from netinit.inject.deciding.annotations import ACCEPTED, CHECKS, PROXY_CONFIG, STATUS_PORT, known_keys, read_accepted
+from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy, named
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload, workloads
 from netinit.inject.deciding.pod_options import (
@@ -38,6 +38,7 @@ from netinit.inject.deciding.warnings import (
     uses_host_network,
 )
 from netinit.options import Options
+from netinit.options.interception import PROXY_PORTS
 from netinit.options.kinds import TRUE_WORDS
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ DOUBT = (
 _DECIDING = ("Namespace", "MutatingWebhookConfiguration")
 TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
 OF_ANNOTATION = "annotation "  # begins what is said of one
+VALUE = "value "  # begins the name of a Helm value
 _JSON_VARIABLE = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
@@ -67,11 +69,16 @@ INJECTED, BY_PLUGIN, LEFT_OUT, NOT_KNOWN = "injected", "cni", "none", "unknown" 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuturePod:
-    """A pod as it will be created. `outlook`: INJECTED, BY_PLUGIN, LEFT_OUT or NOT_KNOWN; `reason`: what decides that."""
+    """A pod as it will be created.
+
+    `outlook`: INJECTED, BY_PLUGIN, LEFT_OUT or NOT_KNOWN; `reason`: what decides that. `settings`: the Helm value that sets an
+    option for all pods, by annotation.
+    """
 
     outlook: str
     pod: Tree
     reason: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 Foresee = Callable[[Workload], FuturePod]
@@ -83,11 +90,12 @@ ForeseeBy = Callable[[Sequence[Tree]], Foresee]
 class PodFacts:
     """What a pod's manifest shows; `name`: its kind, namespace and name.
 
-    `origins`: the annotation that sets an option. `addresses`: the pod's own. `programs`: whether a container programs
-    the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`programmed_by`). `name_servers`:
+    `origins`: the annotation or the Helm value that sets an option. `addresses`: the pod's own. `programs`: whether a container
+    programs the rules; otherwise the options are those of a CNI plugin, or of an ambient agent (`programmed_by`). `name_servers`:
     of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see the function. `users`: of the containers with traffic,
     except the proxy. `shared_owners`: see `warnings`. `rule_changers`: those that may undo the interception. `accepted`: codes
     of accepted findings, with reasons. `in_doubt`: it is not known whether the pod will be injected; the options count if it is.
+    `by_annotation`: an injector, a plugin or an agent makes its options of annotations. `proxy_ports`: see the function.
     `place`: where it stands in `file`.
     """
 
@@ -111,6 +119,8 @@ class PodFacts:
     accepted: Mapping[str, str] = field(default_factory=dict)
     in_doubt: bool = False
     place: PodPlace | None = field(default=None, repr=False, compare=False)
+    by_annotation: bool = False
+    proxy_ports: tuple[int, ...] = PROXY_PORTS
 
 
 def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy | None = None) -> PodFacts:
@@ -146,7 +156,9 @@ def read_facts(one: Workload, base: Options, foresee: Foresee | None = None) -> 
     if future is None:
         return _facts_of(one, pod, base)
     facts = _facts_of(one, future.pod, base)
-    facts = replace(facts, findings=tuple([finding for finding in facts.findings if finding.kind != NOT_PROGRAMMED]))
+    origins = {**_origins(future.settings, VALUE), **_origins(_annotations(pod))}  # not what the injection writes
+    findings = tuple([finding for finding in facts.findings if finding.kind != NOT_PROGRAMMED])
+    facts = replace(facts, findings=findings, origins=origins, by_annotation=True)
     if future.outlook == INJECTED:
         return replace(facts, notes=(f"as the webhook would inject it ({future.reason})", *facts.notes))
     if future.outlook == BY_PLUGIN:
@@ -158,8 +170,7 @@ def read_facts(one: Workload, base: Options, foresee: Foresee | None = None) -> 
 
 def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
     """Return the facts of a pod as it is created."""
-    annotations = strings(mapping(pod["metadata"]).get("annotations"))
-    origins = {flag.field: f"annotation {name}" for flag in Options.flags if (name := find_annotation(flag, annotations))}
+    annotations = _annotations(pod)
     spec = pod["spec"]
     container = find_init(spec)
     ambient = is_ambient(pod)
@@ -179,7 +190,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
     return PodFacts(
         name=one.title,
         options=options,
-        origins=origins,
+        origins=_origins(annotations),
         addresses=tuple(address for address in listed if address),
         notes=(note,),
         findings=(*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)),
@@ -194,7 +205,34 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         shared_owners=shared_owners(spec, container, options),
         rule_changers=find_rule_changers(pod),
         accepted=_accepted(annotations),
+        by_annotation=not programs or read_status(pod) is not None,
+        proxy_ports=proxy_ports(spec, annotations),
     )
+
+
+def _annotations(pod: Tree) -> dict[str, str]:
+    return strings(mapping(pod["metadata"]).get("annotations"))
+
+
+def _origins(found: Mapping[str, str], kind: str = "") -> dict[str, str]:
+    """The names under which options are set, by field: an annotation, or the value of `kind` that stands for one."""
+    named_by = [(flag.field, find_annotation(flag, found)) for flag in Options.flags]
+    by_proxy = {} if kind or PROXY_CONFIG not in found else _proxy_metadata(found)
+    variables = {flag.field: in_proxy_config(flag.pod_variable) for flag in Options.flags if flag.pod_variable in by_proxy}
+    return {**variables, **{field: f"{kind}{found[name]}" if kind else f"{OF_ANNOTATION}{name}" for field, name in named_by if name}}
+
+
+def in_proxy_config(variable: str) -> str:
+    """Return the name of a variable of the proxy that a pod's annotation sets."""
+    return f"{OF_ANNOTATION}{PROXY_CONFIG}, proxyMetadata {variable}"
+
+
+def proxy_ports(spec: Tree, annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """Return where the proxy serves health and metrics: the usual ports and its status port, unless another container has them."""
+    status = annotations.get(STATUS_PORT, "").strip()
+    own = {*PROXY_PORTS, *([int(status)] if CHECKS[STATUS_PORT](status) is None else [])}
+    ports = [port for one in all_containers(spec) if one.get("name") != PROXY for port in named(one.get("ports"))]
+    return tuple(sorted(own - {port.get("containerPort") for port in ports if isinstance(port.get("containerPort"), int)}))
 
 
 def accepted_findings(annotations: Mapping[str, str]) -> dict[str, str]:
@@ -268,10 +306,13 @@ def has_tunnel(pod: Tree) -> bool | None:
 
 
 def _by_annotation(pod: Tree) -> bool:
-    annotations = strings(mapping(pod.get("metadata")).get("annotations"))
+    metadata = _proxy_metadata(strings(mapping(pod.get("metadata")).get("annotations")))
+    return string(metadata.get(TUNNEL_VARIABLE)) in TRUE_WORDS
+
+
+def _proxy_metadata(annotations: Mapping[str, str]) -> Tree:
     try:
         config = yaml_texts.load(annotations.get(PROXY_CONFIG, ""))
     except ParseError:  # the injector rejects the annotation
-        return False
-    metadata = mapping(mapping(config).get("proxyMetadata"))
-    return string(metadata.get(TUNNEL_VARIABLE)) in TRUE_WORDS
+        return {}
+    return mapping(mapping(config).get("proxyMetadata"))

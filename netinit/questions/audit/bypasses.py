@@ -14,6 +14,7 @@ from netinit.questions.audit import kinds
 from netinit.questions.audit.kinds import KINDS, TrafficKind
 from netinit.questions.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families, unite_by_space
 from netinit.questions.explain import CONVERT
+from netinit.questions.option_names import translate
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.unanswered import find_unanswered
 from netinit.rules.foreign_targets import Untrack
@@ -28,6 +29,7 @@ from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN
 OF_OPTION = {flag.field: kinds.BY_NAME[flag.bypass] for flag in Interception.flags if flag.bypass}  # whose rule lets packets pass
 OF_THE_PROXY = {"proxy_uids": ("uid", "runAsUser"), "proxy_gids": ("gid", "runAsGroup")}  # display name, field of the manifest
 MARTIAN = "the kernel takes packets from or to loopback addresses only from lo (unless route_localnet is set)"
+INJECT = "take the pod into the mesh, or accept it (netinit.io/accepted-findings)"
 ADD = "add them to {option}, or capture all with '*'"
 
 
@@ -65,18 +67,23 @@ class Traffic:
 def audit(subject: PodRules) -> tuple[Traffic, ...]:
     """Classify all traffic in the order of KINDS, with bypasses that exist only if the pod's first address is IPv4.
 
-    Raises TooManyPartsError.
+    IPv6 that only such a pod leaves to the network is a kind of its own: most clusters have no IPv6. Raises TooManyPartsError.
     """
-    found = _audit(subject)
+    found = [_describe(subject, pieces) for pieces in _sort_all(subject)]
     known = {(one.kind, one.directions) for one in found}
-    others = _audit(subject.ipv4_first) if subject.ipv4_first else []
-    for one in others:
-        if one.kind in kinds.BYPASSES and (one.kind, one.directions) not in known:
-            found.append(replace(one, because=tuple(f"{reason}, {kinds.WHERE_IPV4_IS_FIRST}" for reason in one.because)))
+    other = subject.ipv4_first
+    for pieces in _sort_all(other) if other else ():
+        if pieces[0].kind in kinds.BYPASSES and (pieces[0].kind, _directions(pieces)) not in known:
+            one = _describe(other or subject, pieces)
+            because = tuple([f"{reason}, {kinds.WHERE_IPV4_IS_FIRST}" for reason in one.because])
+            if one.kind is kinds.IPV6:
+                one = replace(one, kind=kinds.PERHAPS_IPV6, closes=translate(kinds.PERHAPS_IPV6.closes, subject.names))
+            found.append(replace(one, because=because))
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
 
 
-def _audit(subject: PodRules) -> list[Traffic]:
+def _sort_all(subject: PodRules) -> list[tuple[Piece, ...]]:
+    """The pieces of all packets, by the line of the report that they belong to."""
     rows: dict[tuple[object, ...], list[Piece]] = {}
     for partition in subject.partitions:
         captured = _captured_at_first(partition)
@@ -89,13 +96,14 @@ def _audit(subject: PodRules) -> list[Traffic]:
             left = replace(part, region=part.region - unanswered) if lost and part.verdict == CAPTURED else part
             for piece in _sort(subject, left, captured) if left.region else ():
                 rows.setdefault(_row(piece), []).append(piece)
-    return [_describe(subject, tuple(pieces)) for pieces in rows.values()]
+    return [tuple(pieces) for pieces in rows.values()]
 
 
 def _row(piece: Piece) -> tuple[object, ...]:
     """The key by which pieces are merged into one line."""
     condition, kind = piece.part.condition, piece.kind
-    if kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK) or (kind is kinds.DROPPED and piece.option):
+    outside = kind is kinds.UNCAPTURED and piece.reason  # of a pod without rules
+    if outside or kind in (kinds.FOLLOWS, kinds.LOST, kinds.MARK) or (kind is kinds.DROPPED and piece.option):
         return (kind,)
     if kind is kinds.UNTRANSLATED:
         return (kind, piece.region.space.direction)
@@ -197,10 +205,19 @@ def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | Non
         elif any(options.redirect_dns for options in subject.options.values()):
             queries = valued(space, Dim.PROTOCOL, "udp") & within(space, Dim.DESTINATION_PORT, [(DNS_PORT, DNS_PORT)])
             handled |= outside & queries
-        if handled:
-            yield Piece(kind, handled, part, cause, origin.option, cause.rules[0].label(subject.origins))
+        yield from _passing_rule(subject, Piece(kind, handled, part, cause, origin.option, cause.rules[0].label(subject.origins)))
     if others := outside - handled:
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
+
+
+def _passing_rule(subject: PodRules, piece: Piece) -> Iterator[Piece]:
+    """Split what an option's rule lets pass: of excluded inbound ports, some are where the proxy itself serves health and metrics."""
+    region = piece.region
+    ports = subject.proxy_ports if piece.kind is kinds.INBOUND_PORT else ()
+    served = region & within(region.space, Dim.DESTINATION_PORT, [(port, port) for port in ports]) if ports else nothing(region.space)
+    for kind, those in ((kinds.PROXY_PORT, served), (piece.kind, region - served)):
+        if those:
+            yield replace(piece, kind=kind, region=those)
 
 
 def _kind_of(subject: PodRules, part: Part, cause: RuleHit, option: str) -> TrafficKind:
@@ -238,7 +255,7 @@ def _uncaptured(subject: PodRules, part: Part, streams: Region) -> Iterator[Piec
             return
     option = _option_of(options, space)
     label = subject.origins.get(option, Interception.flag(option).label) if option else ""
-    yield Piece(kinds.UNCAPTURED, streams, part, option=option, label=label)
+    yield Piece(kinds.UNCAPTURED, streams, part, option=option, label=label, reason=subject.outside)
 
 
 def _option_of(options: Interception | None, space: Space) -> str:
@@ -257,11 +274,15 @@ def _option_of(options: Interception | None, space: Space) -> str:
 def _describe(subject: PodRules, pieces: tuple[Piece, ...]) -> Traffic:
     first = pieces[0]
     who = merge_families(_name_all(pieces), len(subject.hosts))
-    directions = tuple(dict.fromkeys(piece.region.space.direction for piece in pieces))
     port = first.part.condition.redirect_port if first.kind in (kinds.CAPTURED, kinds.RESOLVED) else 0
     regions = unite_by_space(piece.region for piece in pieces)
     because = tuple(dict.fromkeys(filter(None, map(_because, pieces))))
-    return Traffic(first.kind, directions, port, who, because, _closes(subject, first), regions, first.option)
+    closes = translate(_closes(subject, first), subject.names)
+    return Traffic(first.kind, _directions(pieces), port, who, because, closes, regions, first.option)
+
+
+def _directions(pieces: tuple[Piece, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys([piece.region.space.direction for piece in pieces]))
 
 
 def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
@@ -299,7 +320,7 @@ def _closes(subject: PodRules, piece: Piece) -> str:
         return CONVERT if piece.kind is kinds.UNCAPTURED else piece.kind.closes or CONVERT
     if piece.kind is kinds.UNCAPTURED:
         if not piece.label:
-            return "capture it: netinit apply"
+            return INJECT if subject.outside else "add the init container: netinit inject, or netinit apply in the pod"
         value = {"inbound_mode": "REDIRECT", "ipv6": "on"}.get(piece.option)
         return f"{piece.label} {value}" if value else ADD.format(option=piece.label)
     if piece.kind is kinds.SHARED_OWNER:

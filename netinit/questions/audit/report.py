@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines, split_message
+from netinit.base.tables import count
 from netinit.inject.deciding.manifest_places import UNKNOWN, Position
 from netinit.inject.deciding.manifest_survey import FileSurvey
 from netinit.inject.deciding.podfile import PodFacts
@@ -19,12 +20,12 @@ from netinit.questions.answers import shown_steps
 from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling, rule_on
 from netinit.questions.audit.bypasses import Traffic, audit
+from netinit.questions.audit.text import Row, render_text
 from netinit.questions.audit.words import format_box
 from netinit.questions.findings import (
     CODES,
     ERROR,
     NOTE,
-    STDIN,
     WARNING,
     Issue,
     format_issue,
@@ -34,20 +35,13 @@ from netinit.questions.findings import (
 )
 from netinit.questions.findings import to_object as describe_issue
 from netinit.questions.rule_sources import RuleSource, list_conditions
+from netinit.questions.several_pods import gather
 from netinit.simulate.endpoints import format_example, format_packet
 from netinit.simulate.examples import example_of
 from netinit.simulate.symbolic.boxes import list_boxes
 
-Row = dict[str, Any]
-CAUSES = {  # an intent -> the cause in a sentence
-    kinds.FOREIGN_RULES: "because of foreign rules", kinds.NOT_KNOWN: "that cannot be evaluated",
-    kinds.CONFIGURATION: "because of the configuration", kinds.DESIGN: "by design",
-}  # fmt: skip
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
 ASSERTION = "assertion"  # kind of an issue
-SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}
-UNANSWERED_SIGN = "!"
-RESULTS = {"proved": "✔", "refuted": "✘", "unknown": "?"}
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 
@@ -73,13 +67,18 @@ class Audited:
 def examine(rule_source: RuleSource, assertions: Sequence[Assertion]) -> Audited:
     """Audit one pod. Raises TooManyPartsError."""
     rules = rule_source.rules
-    traffic = audit(rules)
+    return _describe_source(Audited(rule_source, audit(rules), rule_on(rules, assertions)))
+
+
+def _describe_source(audited: Audited) -> Audited:
+    """Warn where the rules are another mesh's."""
+    rules, traffic = audited.source.rules, audited.traffic
     if rules.is_of_another_mesh:
         ports = ", ".join(map(str, sorted({one.port for one in traffic if one.kind is kinds.CAPTURED})))
         whose = f"the rules of {rules.other_mesh}" if rules.other_mesh else "foreign rules"
         text = f"no rules of netinit here: what {whose} redirect to port {ports} counts as captured"
-        rule_source = replace(rule_source, warnings=(*rule_source.warnings, text))
-    return Audited(rule_source, traffic, rule_on(rules, assertions))
+        return replace(audited, source=replace(audited.source, warnings=(*audited.source.warnings, text)))
+    return audited
 
 
 def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
@@ -120,20 +119,24 @@ def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]
     return any(CODES.get(kind) not in {*accepted, *audited.accepted} for kind in kinds_found)
 
 
-def to_object(audited: Audited, *, full: bool) -> dict[str, Any]:
-    """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets."""
+def to_object(audited: Audited, *, full: bool, rows: dict[int, list[Row]] | None = None) -> dict[str, Any]:
+    """A pod in the form of netinit/data/audit.schema.json. `full`: all traffic, with its packet sets. `rows`: made before."""
     shown = [one for one in audited.traffic if full or one.kind in kinds.SHOWN]
     source, facts, made = audited.source, audited.source.facts, audited.source.rules.made_by
     conditions = list_conditions(facts)
+    known = rows if rows is not None else {}
+    if id(audited.traffic) not in known:
+        known[id(audited.traffic)] = [_row(one, full=full) for one in shown]
+    placed = zip(known[id(audited.traffic)], [_find_setting(facts, one) for one in shown], strict=True)
     return {
         "name": source.name, "file": (facts.file if facts else "") or None, "options": format_options(made.given) if made else None,
-        "traffic": [_row(one, _find_setting(facts, one), full=full) for one in shown],
+        "traffic": [{**row, "line": line or None, "column": column or None} for row, (line, column) in placed],
         "assertions": [_ruling(one, conditions) for one in audited.rulings],
         "notes": list(source.notes), "warnings": list(source.warnings),
     }  # fmt: skip
 
 
-def _row(one: Traffic, at: Position, *, full: bool) -> Row:
+def _row(one: Traffic, *, full: bool) -> Row:
     regions = one.regions
     boxes = [(region.space, [format_box(region.space, box) for box in list_boxes(region)]) for region in regions if full]
     sets = [{"family": space.family.name, "direction": space.direction, "boxes": formatted} for space, formatted in boxes]
@@ -146,8 +149,8 @@ def _row(one: Traffic, at: Position, *, full: bool) -> Row:
         "who": list(one.who),
         "because": list(one.because),
         "closes": one.closes,
-        "line": at[0] or None,
-        "column": at[1] or None,
+        "line": None,  # of each pod
+        "column": None,
         "example": format_example(*example_of(regions[0])),
         "packets": str(sum(region.size for region in regions)),
         "sets": sets if full else None,
@@ -185,76 +188,29 @@ def read_fail_on(texts: Sequence[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def summarise(found: dict[str, Any]) -> str:
-    """The first line of a pod's report: how many kinds of traffic bypass the proxy, by cause."""
-    rows = [row for row in found["traffic"] if row["by"] in CAUSES]
-    counts = [f"{number} {CAUSES[word]}" for word in CAUSES if (number := sum(row["by"] == word for row in rows))]
-    kinds_of = "1 kind of traffic bypasses" if len(rows) == 1 else f"{len(rows)} kinds of traffic bypass"
-    return f"{kinds_of} the proxy: {', '.join(counts)}" if rows else "all traffic goes through the proxy"
-
-
-def render_text(pods: list[dict[str, Any]]) -> Lines:
-    """Format each pod's bypasses and assertions."""
-    printed: list[str] = []
-    for number, pod in enumerate(pods):
-        printed += [""] * bool(number) + [f"{pod['name']}: {summarise(pod)}"]
-        printed += [line for row in pod["traffic"] for line in _describe_row(row, pod["file"])]
-        printed += [line for ruling in pod["assertions"] for line in _describe_ruling(ruling)]
-    return lines(printed)
-
-
-def heading(row: dict[str, Any]) -> str:
-    """The cause, the kind and, if captured, the proxy's port."""
-    return f"{row['title']} {row['port']}" if row["port"] else str(row["title"])
-
-
-def _describe_row(row: dict[str, Any], file: str | None) -> Iterator[str]:
-    by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
-    yield f"{UNANSWERED_SIGN if row['kind'] == kinds.UNANSWERED.name else SIGNS[row['by']]} {heading(row)}{by}"
-    yield from [f"    {who}" for who in row["who"]]
-    yield from [f"    because: {reason}" for reason in row["because"]]
-    if row["closes"]:
-        yield f"    to close it: {row['closes']}"
-        yield f"    example: {row['example']}"
-        if file and row["line"]:
-            yield f"    at: {STDIN if file == '-' else file}:{row['line']}:{row['column']}"
-
-
-def _describe_ruling(ruling: dict[str, Any]) -> Iterator[str]:
-    name = f"{ruling['name']}: " if ruling["name"] else ""
-    yield f"{RESULTS[ruling['result']]} {ruling['result']}: {name}{ruling['assertion']}"
-    if ruling["result"] == "proved" and ruling["about"] == "0":
-        yield "    no packet is concerned: this pod has none of these"
-    yield from [f"    unless {condition}" for condition in ruling["unless"]]
-    shown = ruling["counterexample"]
-    if shown:
-        yield f"    counterexample: {shown['packet']}"
-        yield f"    {shown['sentence']}"
-        yield from [f"      {step}" for step in shown["path"]]
-    yield from [f"    what would change it: {cure['change']}: {cure['verdict']}" for cure in ruling["cures"]]
-
-
 @dataclass(frozen=True, slots=True)
 class AuditReport:
     """The traffic of each pod that bypasses the proxy, and the rulings on assertions. `full`: also what goes through the proxy.
 
-    `issues`: files and pods that were not audited, and why; `passed`: which files held no pod, in words.
+    `everything`: say why of what is by design, too. `issues`: files and pods that were not audited, and why; `passed`: which files
+    held no pod, in words.
     """
 
     pods: tuple[Audited, ...]
     full: bool = False
     issues: tuple[Issue, ...] = ()
     passed: str = ""
+    everything: bool = False
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Where the rules come from."""
-        return tuple([text for one in self.pods for text in one.source.notes])
+        """Where the rules come from, except of pods of which that is not known; what several pods have in common is said once."""
+        return gather([(one.source.name, one.source.notes) for one in self.pods if not one.in_doubt])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is doubtful about the rules."""
-        return tuple([text for one in self.pods for text in one.source.warnings])
+        """What is doubtful about the rules; what several pods have in common is said once."""
+        return gather([(one.source.name, one.source.warnings) for one in self.pods])
 
     @property
     def is_complete(self) -> bool:
@@ -264,7 +220,8 @@ class AuditReport:
     @property
     def objects(self) -> list[Row]:
         """The pods in the form of JSON, from which all other formats are made."""
-        return [to_object(one, full=self.full) for one in self.pods]
+        rows: dict[int, list[Row]] = {}  # equal traffic is one object
+        return [to_object(one, full=self.full, rows=rows) for one in self.pods]
 
     @property
     def text(self) -> Lines:
@@ -273,20 +230,40 @@ class AuditReport:
         before, after = ([format_issue(one) for one in counted if (one.severity != NOTE) is is_first] for is_first in (True, False))
         if self.passed:
             after.append(self.passed if self.pods or self.issues else f"nothing to check: {self.passed}")
-        return lines([*before, *(split_message(render_text(self.objects)) if self.pods else ()), *after])
+        printed = render_text(self.objects, everything=self.everything or self.full) if self.pods else ""
+        return lines([*before, *(split_message(printed) if printed else ()), *after])
 
     def to_object(self) -> Row:
         """What `netinit audit --json` prints: netinit/data/audit.schema.json describes it."""
         return with_version({"pods": self.objects, "findings": [describe_issue(one) for one in self.issues]})
 
 
-def examine_all(sources: Sequence[RuleSource], assertions: Sequence[Assertion] = (), *, full: bool = False) -> AuditReport:
-    """Audit each pod. Raises TooManyPartsError."""
-    return AuditReport(tuple([examine(one, assertions) for one in sources]), full)
+def examine_all(
+    sources: Sequence[RuleSource], assertions: Sequence[Assertion] = (), *, full: bool = False, everything: bool = False
+) -> AuditReport:
+    """Audit each pod; pods with the same rules have the same answers. Raises TooManyPartsError."""
+    known: dict[int, Audited] = {}
+    found = []
+    for one in sources:
+        equal = known.get(id(one.rules))
+        known[id(one.rules)] = done = _describe_source(replace(equal, source=one)) if equal else examine(one, assertions)
+        found.append(done)
+    return AuditReport(tuple(found), full, everything=everything)
+
+
+def _ask_for_families(report: AuditReport, accepted: Mapping[str, str]) -> list[Issue]:
+    """One note for all pods of manifests of which it is not known whether they have IPv6."""
+    asked = [one for one in report.pods if one.source.facts and any(row.kind is kinds.PERHAPS_IPV6 for row in one.traffic)]
+    text = (
+        f"{count(len(asked), 'pod')}: IPv6 is not captured where the first address is IPv4, and it is not known whether the cluster "
+        "has IPv6; say ipFamilies: [ipv4], or [ipv4, ipv6], in the file of --settings, such as netinit.yaml"
+    )
+    return without_ignored([Issue("unknown-families", NOTE, "", text)] if asked else [], accepted, {})
 
 
 def with_files(report: AuditReport, found: FileSurvey, accepted: Mapping[str, str]) -> AuditReport:
     """Add the files, and the pods in them, that cannot be audited; `accepted` has codes with reasons."""
     issues = [one for one in place_issues(found.findings, accepted) if one.severity == ERROR or not one.pod]
     issues += list_doubts([one.source.facts for one in report.pods if one.source.facts], accepted)
+    issues += _ask_for_families(report, accepted)
     return replace(report, issues=tuple(issues), passed=found.summary)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from netinit.base.errors import ParseError
@@ -28,7 +29,9 @@ from netinit.questions.findings import (
     without_ignored,
 )
 from netinit.questions.lint import NO_EFFECT, Finding, lint
+from netinit.questions.option_names import name_options, translate
 from netinit.questions.rule_sources import ReadServers, RuleSource, complete_servers
+from netinit.questions.several_pods import list_some, name_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,8 @@ def examine_rules(source: RuleSource, accepted: Mapping[str, str]) -> LintReport
 
 def examine_pods(pods: Sequence[PodFacts], options: Options, accepted: Mapping[str, str]) -> LintReport:
     """Check pods of manifests; of the options, they take the name servers they need. `accepted` has codes with reasons."""
-    issues = [*[one for facts in pods for one in lint_pod(options, facts, accepted)], *list_doubts(pods, accepted)]
+    ask = cache(lint_options)  # most pods of a repository have the same options
+    issues = [*[one for facts in pods for one in lint_pod(options, facts, accepted, ask)], *list_doubts(pods, accepted)]
     linted = [(facts.name, complete_servers(facts, options).options.settle(offline())) for facts in pods if facts.programs]
     return LintReport(tuple(issues), tuple([facts.name for facts in pods]), tuple(linted))
 
@@ -106,14 +110,21 @@ def lint_options(
     return (*lint(settled, given=options, has_tunnel=has_tunnel), *uncaptured)
 
 
-def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str]) -> list[Issue]:
-    """Check a pod of a manifest, together with its init container's options; `accepted` has codes with reasons."""
+LintOptions = Callable[[Options, bool | None, Sequence[str]], tuple[Finding, ...]]
+
+
+def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str], ask: LintOptions = lint_options) -> list[Issue]:
+    """Check a pod of a manifest, together with its init container's options; `accepted` has codes with reasons.
+
+    Options are named as the pod's author does. `ask` checks options, and may know the answer.
+    """
     complete = complete_servers(facts, options)
-    needed = lint_options(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
+    needed = ask(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
     if complete.notes != facts.notes:  # not all of its servers were named
         needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
         kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
         needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
+    names = name_options(facts) if needed else {}
     pod, file, place = facts.name, facts.file, facts.place
     issues = []
     for one in facts.findings:
@@ -121,7 +132,8 @@ def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str]) -> 
         issues.append(Issue(one.kind, one.severity, one.subject, str(one), pod, file, "", *at))
     for other in needed:
         at = place.of_option(other.option) if place else UNKNOWN
-        issues.append(Issue(other.kind, other.severity, other.option, other.message, pod, file, "", *at))
+        option, message = translate(other.option, names), translate(other.message, names)
+        issues.append(Issue(other.kind, other.severity, option, message, pod, file, "", *at))
     return without_ignored(sorted(issues, key=lambda one: one.severity != ERROR), accepted, facts.accepted)
 
 
@@ -136,18 +148,30 @@ def _to_issues(findings: Iterable[Finding]) -> list[Issue]:
     return [Issue(one.kind, one.severity, one.option, one.message) for one in findings]
 
 
+def _group(issues: Iterable[Issue]) -> list[tuple[list[str], list[tuple[Issue, ...]]]]:
+    """Pods with the same findings, in the order of the first ones; for each finding, that of every pod."""
+    by_pod: dict[tuple[str, str], list[Issue]] = {}
+    for one in issues:
+        by_pod.setdefault((one.pod, one.file), []).append(one)
+    alike: dict[tuple[tuple[str, str, str], ...], list[list[Issue]]] = {}
+    for found in by_pod.values():
+        key = tuple([(one.severity, one.code, one.text) for one in found])
+        alike.setdefault(key, []).append(found)
+    return [([found[0].pod for found in several], list(zip(*several, strict=True))) for several in alike.values()]
+
+
 def render_text(issues: Sequence[Issue], pods: Sequence[str], passed: str | None = None) -> Lines:
-    """Format a line per finding that counts, grouped by pod, and a summary. `passed`: see LintReport."""
+    """Format a line per finding that counts, once for all pods with the same ones, and a summary. `passed`: see LintReport."""
     counted = [one for one in issues if not one.accepted]
-    printed: list[str] = []
-    place = ("", "")
-    for one in counted:
-        if one.file and not one.pod:
-            printed.append(format_issue(one))
-            continue
-        printed += [one.pod] if one.pod and (one.pod, one.file) != place else []
-        place = (one.pod, one.file)
-        printed.append(f"{'  ' if one.pod else ''}{format_issue(replace(one, pod='', file=one.file if one.line else ''))}")
+    printed = [format_issue(one) for one in counted if one.severity != NOTE and not one.pod]
+    for names, alike in _group(one for one in counted if one.pod):
+        printed.append(name_pods(names))
+        for several in alike:
+            said = format_issue(replace(several[0], pod="", file=several[0].file if several[0].line and len(several) == 1 else ""))
+            printed.append(f"  {said}")
+            places = [one.place for one in several if one.line and len(several) > 1]
+            printed += [f"    at: {list_some(places)}"] if places else []
+    printed += [format_issue(one) for one in counted if one.severity == NOTE and not one.pod]
     if passed is not None and not issues and not any(pods):
         return lines([f"nothing to check: {passed}"])
     errors, warnings, notes = (sum(one.severity == severity for one in counted) for severity in (ERROR, WARNING, NOTE))

@@ -77,8 +77,8 @@ def test_with_full_the_default_sidecar_has_at_most_fifteen_lines(run):
 @pytest.mark.parametrize(
     ("fail_on", "more", "code"),
     [
-        (["bypass"], [], 4), (["bypass:inbound-port"], [], 4), (["bypass:network"], [], 0), (["bypass:network"], ["-x", "10.0.0.0/8"], 4),
-        (["bypass:design"], [], 4), (["bypass:foreign", "bypass:unknown"], [], 0), (["bypass:configuration"], [], 4), ([], ["-x", "10.0.0.0/8"], 0),
+        (["bypass"], ["-e", "0"], 0), (["bypass"], [], 4), (["bypass:inbound-port"], ["-d", "15021,8080"], 4), (["bypass:network"], [], 0), (["bypass:network"], ["-x", "10.0.0.0/8"], 4),
+        (["bypass:design"], [], 4), (["bypass:foreign", "bypass:unknown"], [], 0), (["bypass:configuration"], ["-d", "8080"], 4), ([], ["-x", "10.0.0.0/8"], 0),
     ],
 )  # fmt: skip
 def test_a_pipeline_stops_at_the_bypasses_that_it_names(run, fail_on, more, code):

@@ -146,7 +146,7 @@ def test_a_bypass_stands_where_its_option_is_set(run, folder):
     (pod,) = json.loads(run("netinit audit web.yaml --json").out)["pods"]
     found = {row["kind"]: (row["line"], row["column"]) for row in pod["traffic"]}
     assert pod["file"] == "web.yaml"
-    for kind, text in (("network", "traffic.sidecar.istio.io/excludeOutboundIPRanges"), ("shared-owner", "runAsUser"), ("ipv6", None)):
+    for kind, text in (("network", "traffic.sidecar.istio.io/excludeOutboundIPRanges"), ("shared-owner", "runAsUser"), ("perhaps-ipv6", None)):
         line, column = found[kind]
         assert (line and lines[line - 1][column - 1 :].startswith(text)) or (line, text) == (None, None)
     line, column = found["network"]

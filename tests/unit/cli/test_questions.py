@@ -120,7 +120,7 @@ def test_ipv6_auto_is_answered_for_both_cases_where_no_address_is_known(run):
         assert "--ipv6 on: captured" in done.out
     assert run(["netinit", "explain", *rules, "--to", "1.2.3.4:443"]).out.startswith("captured: ")
     for family, code in (("ipv4 ", 0), ("ipv6 ", 4), ("", 4)):
-        done = run(["netinit", "audit", *rules, "--assert", f"outbound {family}{CAPTURED_OUT}"])
+        done = run(["netinit", "audit", *rules, "--all", "--fail-on", "bypass:ipv6", "--assert", f"outbound {family}{CAPTURED_OUT}"])
         assert (done.code, DEPENDS in done.out) == (code, bool(code)), done.out
         assert f"because: no rule captures IPv6, {IPV4_FIRST}" in done.out
     for decided in (["--ipv6", "on"], ["--dual-stack"], ["--pod-ip", "10.1.1.1"], ["--pod-ip", "fd00::7"]):

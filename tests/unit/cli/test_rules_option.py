@@ -28,7 +28,7 @@ def test_every_question_is_answered_of_pasted_rules(ask, monkeypatch, source):
         return ask(line)
 
     assert answer(f"explain --rules {source} --to 10.1.2.3:443").out.startswith("captured: goes to the proxy on 15001")
-    assert "inbound ports that are excluded (configuration, inbound-port)" in answer(f"audit --rules {source}").out
+    assert "the proxy's own ports for health and metrics (design, proxy-port)" in answer(f"audit --rules {source}").out
     assert answer(f"lint --rules {source}").out == "no problems found\n"
     assert answer(f"verify --rules {source}").out == "as planned: 18 rules for IPv4 (iptables)\n"
     assert answer(f"verify --rules {source} {OPTIONS}").code == 0

@@ -11,7 +11,8 @@ from netinit.base.errors import OptionError
 from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling
 from netinit.questions.audit.bypasses import Traffic
-from netinit.questions.audit.report import Audited, fails, list_issues, read_fail_on, render_text, summarise, to_object
+from netinit.questions.audit.report import Audited, fails, list_issues, read_fail_on, to_object
+from netinit.questions.audit.text import render_text, summarise
 from netinit.questions.findings import CODES, Issue
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
@@ -119,8 +120,48 @@ def test_the_summary_counts_bypasses_by_cause(causes, text):
     assert summarise({"traffic": [{"by": by} for by in causes]}) == text
 
 
-def test_text_has_a_block_for_each_pod_with_its_bypasses_and_assertions():
-    assert render_text([WEB, DB, QUIET]) == """\
+def test_text_of_several_pods_says_each_thing_once_what_to_act_on_first():
+    assert render_text([WEB, DB, QUIET, QUIET | {"name": "Pod still"}], everything=False) == """\
+4 pods:
+  ✘ in 1, traffic bypasses the proxy because of foreign rules
+  ✘ in 1, an assertion is not proved
+  ✔ in 3, nothing bypasses it but by design
+✘ refuted: no way out: tcp is captured
+    in Pod "web"
+    counterexample: TCP to 192.0.2.4:80
+    direct: no rule
+      OUTPUT nat OUTPUT 1: -j X
+      direct
+    what would change it: without -x: captured
+    what would change it: --ipv6 on: refused
+? unknown: sctp is direct
+    in Pod "web"
+✘ what rules of others decide (foreign, foreign)
+    in Pod "web"
+    TCP in
+    TCP <out>
+    because: rule 1 of nat OUTPUT
+    because: rule 2
+    to close it: delete the rule
+    example: TCP to 192.0.2.1:80
+    at: web.yaml:7:9
+✔ goes to the proxy on 15001
+    in 3 pods: Pod "web", Pod quiet, Pod still
+    TCP out
+    because: all TCP
+· what the proxy sends (design, proxy): in 2 pods
+    --all says why
+✔ proved: udp is direct
+    in Pod "web"
+    unless container "app" changes the rules: <it> is privileged
+✔ proved: ipv6 is refused
+    in Pod "web"
+    no packet is concerned: this pod has none of these
+"""
+
+
+def test_text_of_one_pod_has_its_bypasses_and_assertions():
+    assert render_text([WEB], everything=True) == """\
 Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design
 ✘ what rules of others decide (foreign, foreign)
     TCP in
@@ -148,22 +189,20 @@ Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by
 ✔ proved: ipv6 is refused
     no packet is concerned: this pod has none of these
 ? unknown: sctp is direct
+"""
 
+
+def test_what_is_by_design_has_a_line_without_reasons():
+    assert render_text([DB]) == """\
 Pod db: 1 kind of traffic bypasses the proxy: 1 by design
 · what the proxy sends (design, proxy)
-    by uid 1337
-    because: no loops
-
-Pod quiet: all traffic goes through the proxy
-✔ goes to the proxy on 15001
-    TCP out
-    because: all TCP
+    --all says why
 """
 
 
 def test_the_symbol_and_the_summary_show_the_cause_of_a_bypass():
     rows = [FOREIGN | {"by": by} for by in ("design", "configuration", "unknown", "foreign", "foreign")]
-    printed = render_text([DB | {"traffic": rows}]).splitlines()
+    printed = render_text([DB | {"traffic": rows}], everything=True).splitlines()
     assert printed[0] == (
         "Pod db: 5 kinds of traffic bypass the proxy: 2 because of foreign rules, 1 that cannot be evaluated, "
         "1 because of the configuration, 1 by design"

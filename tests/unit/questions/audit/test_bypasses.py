@@ -16,7 +16,7 @@ from netinit.questions.audit.words import _few, _list, merge_families
 from netinit.questions.pod_rules import PodRules
 from netinit.simulate.ruleset import load_listing
 
-BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "local"]
+BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "proxy-port", "local"]
 MOST_LINES = 15
 
 
@@ -34,14 +34,21 @@ def only(rows, name):
     return found
 
 
-def test_the_default_sidecar_is_read_in_fifteen_lines_and_has_two_bypasses_that_are_not_by_design():
+def test_the_default_sidecar_is_read_in_fifteen_lines_and_has_one_bypass_that_is_not_by_design():
     rows = audit(subject_of(SIDECAR))
     assert len(rows) <= MOST_LINES
-    assert named(bypasses(rows)) == ["inbound-port", "tunnel-port", *BY_DESIGN]
-    ports = only(rows, "inbound-port")
+    assert named(bypasses(rows)) == ["tunnel-port", *BY_DESIGN]
+    ports = only(rows, "proxy-port")
     assert ports.who == ("TCP in on port 15020-15021, 15090",)
     assert ports.because == ("these inbound ports are not captured (--istio-local-exclude-ports)",)
-    assert ports.closes == "remove them from --istio-local-exclude-ports"
+
+
+def test_ports_beside_the_proxys_own_are_a_bypass_and_so_are_these_where_they_are_another_containers():
+    rows = audit(subject_of(SIDECAR.replace("-d ", "-d 8080,")))
+    assert only(rows, "inbound-port").who == ("TCP in on port 8080",)
+    assert only(rows, "inbound-port").closes == "remove them from --istio-local-exclude-ports"
+    rows = audit(subject_of(SIDECAR, proxy_ports=(15021, 15090)))
+    assert (only(rows, "inbound-port").who, only(rows, "proxy-port").who) == (("TCP in on port 15020",), ("TCP in on port 15021, 15090",))
 
 
 def test_the_tunnel_s_port_is_open_by_configuration_unless_the_proxy_is_known_to_listen_there():
@@ -50,7 +57,7 @@ def test_the_tunnel_s_port_is_open_by_configuration_unless_the_proxy_is_known_to
     assert open_port.kind.intent == kinds.CONFIGURATION
 
     rows = bypasses(audit(subject_of(SIDECAR, has_tunnel=True)))
-    assert named(rows) == ["inbound-port", *BY_DESIGN[:-1], "tunnel", "local"]
+    assert named(rows) == [*BY_DESIGN[:-1], "tunnel", "local"]
     assert only(rows, "tunnel").kind.intent == kinds.DESIGN
 
 

@@ -1,0 +1,79 @@
+"""What the author of a pod calls an option: an annotation, a Helm value, or else the flag. Pure.
+
+Messages are written with flags. For a pod whose options are annotations, `translate` writes them as those.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from netinit.inject.deciding.pod_options import BY_AGENT
+from netinit.inject.deciding.podfile import OF_ANNOTATION, PodFacts, in_proxy_config
+from netinit.options import Options, kinds
+from netinit.options.kinds import Flag
+
+_GIVEN = r"(?:=(?P<joined>[\w*.,:/-]+)| (?P<quoted>'[^']*')| (?P<value>[0-9*][\w.,:/-]*|{words})(?![\w-]))?"
+_REPEATED = re.compile(rf"\b({OF_ANNOTATION}[\w./, -]+: \"[^\"]*\")(?: \1)+")
+_WITHOUT = ("without ", "leave out ", "from ", "to ", "in ", "among ")  # before a name that stands for the whole option
+
+
+def name_options(facts: PodFacts) -> dict[str, str]:
+    """Return what the pod's author calls each option that is no flag to them, by field."""
+    if not facts.by_annotation:
+        return dict(facts.origins)
+    if facts.options.traits.proxy_mark:  # a mesh's agent reads annotations of its own
+        return {**{field: f"{OF_ANNOTATION}{name}" for field, name in BY_AGENT.items()}, **facts.origins}
+    offered = {flag.field: _offer(flag) for flag in Options.flags}
+    return {**{field: name for field, name in offered.items() if name}, **facts.origins}
+
+
+def _offer(flag: Flag) -> str:
+    """Return the annotation that a pod's author would write; empty if none sets the option."""
+    if name := (*flag.istio_annotations, flag.annotation)[0]:
+        return f"{OF_ANNOTATION}{name}"
+    return in_proxy_config(flag.pod_variable) if flag.pod_variable else ""
+
+
+def translate(text: str, names: Mapping[str, str]) -> str:
+    """Write the options that a message names, with the values that it gives them, as their author does.
+
+    `remove 80 from --istio-local-outbound-ports-exclude` becomes `remove 80 from annotation …/excludeOutboundPorts`, and `--ipv6 on`
+    becomes `annotation netinit.io/ipv6: "on"`.
+    """
+    if not names or "-" not in text:
+        return text
+    written = _pattern().sub(lambda found: _write(found, names), text)
+    return _REPEATED.sub(r"\1", written)  # one variable may stand for two flags
+
+
+def _write(found: re.Match[str], names: Mapping[str, str]) -> str:
+    flag = _flags()[found["name"]]
+    name = names.get(flag.field)
+    if name is None:
+        return found[0]
+    given = found["joined"] or (found["quoted"] or "").strip("'") or found["value"] or ""
+    if not given and flag.kind is kinds.SWITCH and not found.string.endswith(_WITHOUT, 0, found.start()):
+        given = "true"
+    if not given and found["quoted"] is None:
+        return name
+    return f'{name}: "{given}"'
+
+
+@cache
+def _flags() -> dict[str, Flag]:
+    """All flags by each way to write them."""
+    return {
+        way: flag for flag in Options.flags if flag.long
+        for way in (*[f"--{name}" for name in (flag.long, *flag.aliases)], *([f"-{flag.short}"] if flag.short else []))
+    }  # fmt: skip
+
+
+@cache
+def _pattern() -> re.Pattern[str]:
+    """A flag as a word of its own, with the value that follows it: quoted, a number, a list, or a word that it takes."""
+    ways = "|".join(sorted(map(re.escape, _flags()), key=len, reverse=True))
+    known = {word for flag in Options.flags if flag.kind is not kinds.SWITCH for word in flag.kind.words if word}
+    words = "|".join(sorted(known, key=len, reverse=True))
+    return re.compile(rf"(?<![\w-])(?P<name>{ways})(?![\w-])" + _GIVEN.replace("{words}", words))
