@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from netinit.base.net import IPV4, IPV6, text_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
 from netinit.questions.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.questions.audit.words import describe, merge_families, unite_by_space
 from netinit.questions.pod_rules import PodRules
 from netinit.rules.packet_inputs import Surroundings
-from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
+from netinit.simulate.condition import CONNECTION_MARK, INITIAL_MARKS, KEPT, MARK, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unmarked
@@ -120,7 +120,7 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
     if fate == FORWARDED:
         yield f"forwarded through {ended.out_interface}"
     for what, mark in ((Dim.MARK, ended.mark), (Dim.CONNECTION_MARK, ended.connection_mark)):
-        if mark != MarkBits(what):
+        if mark != INITIAL_MARKS[what]:
             yield f"{what} {_mark(mark)}"
     if ended.zone:
         yield f"zone {ended.zone}" + (" in the original direction" if not ended.reply_zone else "")
@@ -131,11 +131,11 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
 
 
 def _mark(mark: MarkBits) -> str:
-    if not mark.keep:
+    kept = {name: bits for name, bits in ((MARK, mark.packet), (CONNECTION_MARK, mark.connection)) if bits}
+    if not kept:
         return str(mark.flip)
-    if mark.flip:
-        return f"of its {mark.source} & {mark.keep:#x} ^ {mark.flip:#x}"
-    return f"of its {mark.source}"
+    parts = [f"its {name}" if bits == FULL_MASK else f"its {name} & {bits:#x}" for name, bits in kept.items()]
+    return f"of {' ^ '.join([*parts, *([f'{mark.flip:#x}'] if mark.flip else [])])}"
 
 
 def _address(address: object) -> str:

@@ -13,7 +13,7 @@ from netinit.rules.foreign_targets import Several
 from netinit.rules.model import OUTPUT
 from netinit.rules.targets import Accept, Jump, Return
 from netinit.simulate.answers import SYN_AND_ACK, UserAndGroup
-from netinit.simulate.condition import CONNECTION_MARK, KEPT, MARK, UNTRACKED, Condition, InitialState, MarkBits
+from netinit.simulate.condition import KEPT, UNTRACKED, Condition, InitialState, MarkBits
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
 from netinit.simulate.symbolic.chain_walk import Groups, join_groups
@@ -149,7 +149,7 @@ class _AnswerSets(PacketSets):
         end = part.condition
         begin = Condition(
             hook=OUTPUT, sender=True, asked=Asked(end, owner), source=end.destination, source_port=end.destination_port,
-            destination=end.source, mark=MarkBits(MARK, 0), connection_mark=MarkBits(CONNECTION_MARK, 0), state="INVALID",
+            destination=end.source, mark=MarkBits(), connection_mark=MarkBits(), state="INVALID",
         )  # fmt: skip
         self._send({(begin, ()): part.region})
         return self._list_ends(part.region)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from netinit.base.net import FULL_MASK
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.ruleset import RuleHit
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, valued, within
+from netinit.simulate.symbolic.regions import Region, everything, having_bits, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, REFUSED, UNKNOWN, cause_of, verdict_of
 
@@ -158,19 +159,12 @@ def _equal(space: Space, name: str, one: object, other: object) -> Region:
 
 
 def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
-    """Packets whose marks differ; of bits from two different marks only the first is compared."""
-    space = region.space
-    found = nothing(space)
-    for bit in [1 << number for number in range(BITS)]:
-        values = [(mark.source if mark.keep & bit else "", mark.flip & bit) for mark in (one, other)]
-        (first, flip), (second, turned) = values
-        if values[0] == values[1]:
-            continue
-        if first == second:
-            return region
-        if not (first and second):
-            found |= region & marked(space, first or second, flip ^ turned ^ bit, bit)
-        elif not found:  # considering all such bits would make the diagram explode
-            found = region & marked(space, first, flip, bit) & marked(space, second, turned ^ bit, bit)
-            found |= region & marked(space, first, flip ^ bit, bit) & marked(space, second, turned, bit)
+    """Packets whose marks differ; of bits that depend on both initial marks only the first is compared."""
+    apart = one.mix(other, 0, FULL_MASK)
+    if apart.flip & ~(apart.packet | apart.connection):
+        return region
+    found = nothing(region.space)
+    for bit in [1 << number for number in range(BITS) if (apart.packet | apart.connection) >> number & 1]:
+        if not (found and apart.packet & apart.connection & bit):  # considering all such bits would make the diagram explode
+            found |= region & having_bits(region.space, apart, bit, bit)
     return found
