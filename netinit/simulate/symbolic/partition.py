@@ -94,12 +94,12 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
         if outcome.fate != UNKNOWN and not outcome.condition.has_vague_marks and key in second:
             left -= unite([part.region for part in second[key]])
         for others in second.values() if left else ():
-            if _differing(left & unite([part.region for part in others]), parts[0], others[0]):
+            if compare_parts(left & unite([part.region for part in others]), parts[0], others[0]):
                 found += [
                     Divergence(region, one, other)
                     for one in parts
                     for other in others
-                    if (region := _differing(one.region & other.region, one, other))
+                    if (region := compare_parts(one.region & other.region, one, other))
                 ]
     return tuple(found)
 
@@ -116,7 +116,7 @@ def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
     return found
 
 
-def _differing(region: Region, one: Part, other: Part) -> Region:
+def compare_parts(region: Region, one: Part, other: Part) -> Region:
     """The packets of a region for which two outcomes differ."""
     space = region.space
     if not region or one.fate != other.fate or UNKNOWN in (one.fate, other.fate):
