@@ -130,7 +130,7 @@ def check_members(partition: Partition, ruleset: Ruleset, random: Random, member
 
 
 def mark_of(packet: Packet, mark: MarkBits) -> int:
-    return (getattr(packet, mark.source.replace(" ", "_")) & mark.keep) ^ mark.flip
+    return (packet.mark & mark.packet) ^ (packet.connection_mark & mark.connection) ^ mark.flip
 
 
 def compare(space: Space, part: Part, point: Point, ruleset: Ruleset) -> None:

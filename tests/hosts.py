@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import INPUT
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.condition import CONNECTION_MARK, Condition, MarkBits
+from netinit.simulate.condition import Condition, MarkBits
 from netinit.simulate.engine import PacketPath, follow
 from netinit.simulate.hooks import POSTROUTING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import Ruleset
@@ -147,7 +147,7 @@ class KnownPath(PacketPath):
             self._was_translated = self._connection.translated
             self._tracked = (now.destination, now.destination_port)
             ended = self._connection.ended
-            mark = MarkBits(CONNECTION_MARK, 0, ended.connection_mark.flip)
+            mark = MarkBits(flip=ended.connection_mark.flip)
             self._join(
                 replace(
                     now, state=state, connection_mark=mark, decided=ended.decided, source_decided=ended.source_decided, redirected=ended.redirected

@@ -31,8 +31,10 @@ def command(options: Options, question: Question, choice: RuleChoice, *, as_json
     if as_json:
         show_object(found.to_object())
         return 0
+    said: set[str] = set()
     for pod, text in zip(found.pods, found.texts, strict=True):
         note(pod.source.notes)
-        warn(pod.warnings)
+        warn([one for one in pod.warnings if one not in said])
+        said |= {*pod.warnings}
         answer(text)
     return 0

@@ -22,8 +22,9 @@ from netinit.questions.rule_sources import RuleSource
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.answers import AnswerTrace, follow_answer, make_answer
 from netinit.simulate.endpoints import format_endpoint, format_packet
-from netinit.simulate.ruleset import LoadedRule
-from netinit.simulate.trace import CAPTURED, DROPPED, Trace, TraceStep
+from netinit.simulate.engine import simulate
+from netinit.simulate.ruleset import LoadedRule, Ruleset
+from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN, Trace, TraceStep
 
 SIGNS = {True: "✔", False: "·", None: "?"}  # of rules that match, do not, may
 PathRow = tuple[tuple[str, ...], str, str, str]
@@ -155,7 +156,8 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
     source = next(iter(deciding), rules.place)
     made = rules.options.get(source) or rules.made_by or rules.wanted
     recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot else ()
-    return Answered((), source, answer, tuple(_find_caveats(answer)), recipients)
+    caveats = (*_find_caveats(answer), *_find_other_end(answer, rules.join(packet.family), around))
+    return Answered((), source, answer, caveats, recipients)
 
 
 def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> AnswerTrace | None:
@@ -207,6 +209,19 @@ def _find_caveats(answer: Explanation) -> Iterator[str]:
         yield TO_A_NEIGHBOUR
 
 
+def _find_other_end(answer: Explanation, ruleset: Ruleset, around: Surroundings) -> Iterator[str]:
+    """What becomes of the same packet from a socket of the kernel's own, if the user decides: no rule sees a user there."""
+    first = answer.trace.first
+    if not first.has_socket or answer.verdict == UNKNOWN or first.protocol not in KERNEL_SOCKETS:
+        return
+    other = simulate(first.replace(has_socket=False, uid=None, gid=None), ruleset, around)
+    if (other.verdict, other.redirect_port) != (answer.verdict, answer.trace.redirect_port):
+        port = f" to port {other.redirect_port}" if other.redirect_port else ""
+        yield WITHOUT_A_USER.format(who=KERNEL_SOCKETS[first.protocol], end=f"{other.verdict}{port}")
+
+
+KERNEL_SOCKETS = {"tcp": "further subflows of MPTCP, NFS", "udp": "WireGuard, VXLAN"}
+WITHOUT_A_USER = "the user decides here, and the kernel's own sockets ({who}) have none: their packets are {end}"
 LINK_LOCAL = Network.parse("fe80::/10")
 TO_A_NEIGHBOUR = (
     "the proxy does not answer this connection: the kernel drops what comes from a link-local address through lo; exclude fe80::/10"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,7 @@ class Compared:
     after: RuleSource | None
     routing: tuple[str, ...] = ()  # traffic that devices and routes of the live host divert from the proxy
     changes: tuple[FateChange, ...] = ()  # what `compare` found
+    unseen: tuple[FateChange, ...] = ()  # beside them, what nobody can send or see
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -171,7 +173,9 @@ def compare(pair: Compared) -> Compared:
     before, after = pair.before.rules, pair.after.rules
     if all(one.facts and one.facts.in_doubt for one in (pair.before, pair.after)):  # the same becomes of both
         before, after = before.without_doubt(), after.without_doubt()
-    return replace(pair, changes=tuple(find_changes_of_fate(before, after)))
+    found = find_changes_of_fate(before, after)
+    seen, unseen = (tuple([one for one in found if bool(one.unseen) is hidden]) for hidden in (False, True))
+    return replace(pair, changes=seen, unseen=unseen)
 
 
 def compare_all(pairs: Sequence[Compared], *, full: bool = False) -> DiffReport:
@@ -194,6 +198,7 @@ def to_object(pair: Compared) -> dict[str, Any]:
     return found | {
         "families": [family.name for family in pair.after.rules.hosts], "routing": list(pair.routing),
         "differences": [_change(one) for one in pair.changes],
+        "unseen": [{**_change(one), "unseen": one.unseen} for one in pair.unseen],
     }  # fmt: skip
 
 
@@ -213,6 +218,8 @@ def render_text(pairs: Sequence[dict[str, Any]], *, full: bool) -> Lines:
         shown = pair["differences"] if full else pair["differences"][:MAX_SHOWN]
         left = len(pair["differences"]) - len(shown)
         printed += [_summarize(pair), *[f"  {text}" for text in pair.get("routing", ())]]
+        unseen = Counter(one["unseen"] for one in pair.get("unseen", ()))
+        printed += [f"  not counted: {count(number, 'kind')} of packets {why}" for why, number in unseen.items()]
         printed += [line for one in shown for line in _describe_change(one)]
         printed += [f"  and {count(left, 'kind')} more, of packets that are less ordinary (--full shows all)"] * bool(left)
     if len(pairs) > 1:

@@ -24,7 +24,7 @@ def compare_release(releases: str, options: SettledOptions, made: Plan) -> Relea
     sides = [PodRules({PLAN: {family: load_plan(one, family) for family in families}}, hosts) for one in (current, made)]
     text = format_options(options.given)
     try:
-        changes = find_changes_of_fate(sides[0], sides[1])
+        changes = [one for one in find_changes_of_fate(sides[0], sides[1]) if not one.unseen]
     except TooManyPartsError as error:
         return ReleaseComparison(releases=releases, options=text, doubt=f"{NOT_PROVED}: {error}")
     return ReleaseComparison(releases=releases, options=text, differences=tuple(dict.fromkeys(map(_describe, changes))))

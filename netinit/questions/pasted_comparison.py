@@ -105,7 +105,7 @@ Judged = tuple[tuple[Difference, ...], tuple[str, ...], tuple[str, ...]]
 def _judge(source: RuleSource, _: RuleSource, target: SettledOptions, made: Plan) -> Judged:
     rules = source.rules
     try:
-        changes = find_changes_of_fate(_planned(rules, target, made).rules, rules)
+        changes = [one for one in find_changes_of_fate(_planned(rules, target, made).rules, rules) if not one.unseen]
     except TooManyPartsError as error:
         return (_not_proved(error),), (), ()
     texts = tuple([one for family in rules.surroundings for one in _find_texts(rules, made, family)])
@@ -127,7 +127,7 @@ def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions,
     doubts: dict[tuple[object, ...], str] = {}
     for one, order in ((source, "these rules are there first"), (later, "these rules are appended to its chains later")):
         try:
-            changes = find_changes_of_fate(_planned(one.rules, target).rules, one.rules)
+            changes = [each for each in find_changes_of_fate(_planned(one.rules, target).rules, one.rules) if not each.unseen]
         except TooManyPartsError as error:
             return (_not_proved(error),), (), ()
         for change in changes:

@@ -70,18 +70,34 @@ class SetMark(Target):
 
 
 class _CopyMark(Target):
-    """Base of targets that copy a whole mark."""
+    """Base of targets that copy a mark: the bits of the packet's in `nfmask`, those of the connection's in `ctmask`."""
 
     tracks = True
     verb = ""
-    xt_text = f"CONNMARK --{{0.verb}}-mark --nfmask {FULL_MASK:#x} --ctmask {FULL_MASK:#x}"
+    xt_text = "CONNMARK --{0.verb}-mark --nfmask {0.nfmask:#x} --ctmask {0.ctmask:#x}"
+    nfmask: int = FULL_MASK
+    ctmask: int = FULL_MASK
+
+    @property
+    def _is_whole(self) -> bool:
+        return (self.nfmask, self.ctmask) == (FULL_MASK, FULL_MASK)
+
+    def nft(self, family: Family) -> str:
+        return super().nft(family) if self._is_whole else self.xt(family)
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
+        if not self._is_whole:
+            raise ValueError(f"{self.xt(family)}: nf_tables copies whole marks")
         writer.load_mark(connection=self.verb == "restore")
         writer.store_mark(connection=self.verb == "save")
 
     def struct(self, family: Family) -> structs.Struct:
-        return structs.pad_connmark(structs.CONNMARK_SAVE if self.verb == "save" else structs.CONNMARK_RESTORE)
+        mode = structs.CONNMARK_SAVE if self.verb == "save" else structs.CONNMARK_RESTORE
+        return structs.pad_connmark(mode, 0, self.ctmask, self.nfmask)
+
+    def describe(self) -> str:
+        masks = "" if self._is_whole else f", bits {self.nfmask:#x} of the packet's and {self.ctmask:#x} of the connection's"
+        return self.words + masks
 
 
 class SaveMark(_CopyMark):
@@ -90,7 +106,7 @@ class SaveMark(_CopyMark):
     verb, nft_text, words = "save", "ct mark set meta mark", "copy its mark to the connection"
 
     def act(self, packet: Traversal) -> Verdict:
-        return packet.save_mark()
+        return packet.save_mark(self.nfmask, self.ctmask)
 
 
 class RestoreMark(_CopyMark):
@@ -99,7 +115,7 @@ class RestoreMark(_CopyMark):
     verb, nft_text, words = "restore", "meta mark set ct mark", "copy the connection's mark to it"
 
     def act(self, packet: Traversal) -> Verdict:
-        return packet.restore_mark()
+        return packet.restore_mark(self.nfmask, self.ctmask)
 
 
 class TrackZone(Target):

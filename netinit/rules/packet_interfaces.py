@@ -95,11 +95,11 @@ class Traversal(Protocol):
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
         """Clear the bits in `mask`, then xor `value`."""
 
-    def save_mark(self) -> Verdict:
-        """Copy the packet's mark to its connection."""
+    def save_mark(self, nfmask: int, ctmask: int) -> Verdict:
+        """Clear the bits in `ctmask` of the connection's mark, then xor the bits in `nfmask` of the packet's."""
 
-    def restore_mark(self) -> Verdict:
-        """Copy the connection's mark to the packet."""
+    def restore_mark(self, nfmask: int, ctmask: int) -> Verdict:
+        """Clear the bits in `nfmask` of the packet's mark, then xor the bits in `ctmask` of the connection's."""
 
     def track(self, zone: int | None, side: str = "") -> Verdict:
         """Track the connection, or one direction (`side`: orig, reply), in a conntrack zone; None: do not track it."""

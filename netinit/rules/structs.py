@@ -88,9 +88,9 @@ def pad_conntrack(asked: int, inverted: int, bits: int) -> Struct:
     return pad("conntrack", 3, bytes(CONNTRACK_AT) + pack(CONNTRACK, asked, inverted, bits))
 
 
-def pad_connmark(mode: int, value: int = 0, mask: int = FULL_MASK) -> Struct:
+def pad_connmark(mode: int, value: int = 0, mask: int = FULL_MASK, mark_mask: int = FULL_MASK) -> Struct:
     """Return struct xt_connmark_tginfo2 without a shift."""
-    return pad("CONNMARK", 2, pack(CONNMARK_SHIFTED, value, mask, FULL_MASK, 0, 0, mode))
+    return pad("CONNMARK", 2, pack(CONNMARK_SHIFTED, value, mask, mark_mask, 0, 0, mode))
 
 
 def pad_comment(text: str) -> Struct:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
-from netinit.simulate.condition import CONNECTION_MARK, UNTRACKED, Condition, MarkBits
+from netinit.simulate.condition import UNTRACKED, Condition, MarkBits
 from netinit.simulate.engine import PacketPath, follow
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, Ruleset
@@ -115,7 +115,7 @@ class _AnswerPath(PacketPath):
             super()._track()
             return
         self._is_answer, self._was_translated = True, bool(asked.last.destination_translated)
-        mark = MarkBits(CONNECTION_MARK, 0, asked.last.connection_mark)
+        mark = MarkBits(flip=asked.last.connection_mark)
         self._join(now.replace(state="ESTABLISHED", decided=True, source_decided=True, connection_mark=mark))
 
     def _is_translated(self, now: Condition) -> bool | None:

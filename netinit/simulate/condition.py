@@ -44,15 +44,23 @@ OWN: Final = InitialState.OWN
 
 @dataclass(frozen=True, slots=True)
 class MarkBits:
-    """A mark as a function of an initial one: keep the bits in `keep`, then xor `flip`."""
+    """A mark as a function of the initial ones: the packet's bits in `packet`, xor its connection's in `connection`, xor `flip`."""
 
-    source: str
-    keep: int = FULL_MASK
+    packet: int = 0
+    connection: int = 0
     flip: int = 0
 
     def set(self, value: int, mask: int) -> MarkBits:
         """Clear the bits of `mask`, then xor with `value`."""
-        return MarkBits(self.source, self.keep & ~mask, (self.flip & ~mask) ^ value)
+        return self.mix(MarkBits(flip=value), mask, FULL_MASK)
+
+    def mix(self, other: MarkBits, mask: int, taken: int) -> MarkBits:
+        """Clear the bits of `mask`, then xor with the bits in `taken` of another mark."""
+        mine, others = (self.packet, self.connection, self.flip), (other.packet, other.connection, other.flip)
+        return MarkBits(*[(one & ~mask) ^ (two & taken) for one, two in zip(mine, others, strict=True)])
+
+
+INITIAL_MARKS: Final = {MARK: MarkBits(packet=FULL_MASK), CONNECTION_MARK: MarkBits(connection=FULL_MASK)}
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,8 @@ class Condition:
     in_interface: str | InitialState = ""
     out_interface: str | InitialState = ""
     sender: bool = False  # a sending socket, if any, is still attached
-    mark: MarkBits = MarkBits(MARK)
-    connection_mark: MarkBits = MarkBits(CONNECTION_MARK)
+    mark: MarkBits = INITIAL_MARKS[MARK]
+    connection_mark: MarkBits = INITIAL_MARKS[CONNECTION_MARK]
     state: str | InitialState = KEPT
     tracked: bool = False
     connection: bool = False
@@ -196,14 +204,14 @@ class TargetEffects:
             self.now = now.replace(connection_mark=now.connection_mark.set(value, mask))
         return GO_ON
 
-    def save_mark(self) -> Verdict:
+    def save_mark(self, nfmask: int, ctmask: int) -> Verdict:
         if self.now.connection:
-            self.now = self.now.replace(connection_mark=self.now.mark)
+            self.now = self.now.replace(connection_mark=self.now.connection_mark.mix(self.now.mark, ctmask, nfmask))
         return GO_ON
 
-    def restore_mark(self) -> Verdict:
+    def restore_mark(self, nfmask: int, ctmask: int) -> Verdict:
         if self.now.connection:
-            self.now = self.now.replace(mark=self.now.connection_mark)
+            self.now = self.now.replace(mark=self.now.mark.mix(self.now.connection_mark, nfmask, ctmask))
         return GO_ON
 
     def track(self, zone: int | None, side: str = "") -> Verdict:

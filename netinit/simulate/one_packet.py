@@ -16,7 +16,7 @@ from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.packet_interfaces import Chosen
 from netinit.rules.targets import BACK, ENDED, GO_ON
-from netinit.simulate.condition import CONNECTION_MARK, MARK, OWN, Condition, InitialState, MarkBits, TargetEffects
+from netinit.simulate.condition import OWN, Condition, InitialState, MarkBits, TargetEffects
 from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import ACCEPT, EARLY, HookedChain, HookStage, LoadedChain, LoadedRule, RuleHit, Ruleset
 from netinit.simulate.trace import DROPPED, REFUSED, UNKNOWN, Trace, TraceStep, explain_dispute
@@ -133,7 +133,7 @@ class PacketState:
         self._now = Condition(
             hook="", destination=packet.destination, destination_port=packet.destination_port, source=packet.source,
             in_interface=packet.in_interface, out_interface=packet.out_interface, sender=packet.has_socket, state=packet.state,
-            mark=MarkBits(MARK, 0, packet.mark), connection_mark=MarkBits(CONNECTION_MARK, 0, packet.connection_mark),
+            mark=MarkBits(flip=packet.mark), connection_mark=MarkBits(flip=packet.connection_mark),
         )  # fmt: skip
         self._tracked = (self._now.destination, self._now.destination_port)  # as connection tracking saw them
         self._was_translated = packet.destination_translated  # when the connection was known before

@@ -437,6 +437,8 @@ FOREIGN = (
     ("mangle", "OUTPUT -p tcp --dport 443 -j MARK --set-mark 5"),
     ("mangle", "OUTPUT -m mark --mark 1/1 -j CONNMARK --set-mark 9"),
     ("mangle", "OUTPUT -p tcp -m connmark --mark 9 -j MARK --or-mark 2"),
+    ("mangle", "OUTPUT -p tcp -j CONNMARK --save-mark --nfmask 0x7 --ctmask 0x3"),
+    ("mangle", "PREROUTING -i lo -j CONNMARK --restore-mark --nfmask 0x8 --ctmask 0x9"),
     ("mangle", "PREROUTING -i lo -m mark ! --mark 0/2 -j THEIRS"),
     ("mangle", "PREROUTING -p udp --sport 53 -j MARK --xor-mark 0x10"),
     ("mangle", "THEIRS -p tcp --dport 443 -j DROP"),

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from netinit.base.net import IPV4, IPV6, text_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, text_of
 from netinit.questions.audit.kinds import WHERE_IPV4_IS_FIRST
 from netinit.questions.audit.words import describe, merge_families, unite_by_space
 from netinit.questions.pod_rules import PodRules
+from netinit.questions.unseen import UNSEEN, UNSENT, ComparedSpace, are_answered_alike, find_unsent
 from netinit.rules.packet_inputs import Surroundings
-from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
+from netinit.simulate.condition import CONNECTION_MARK, INITIAL_MARKS, KEPT, MARK, PRIMARY, Condition, MarkBits
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Part, compare
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, unmarked
-from netinit.simulate.symbolic.space import REUSES, CtState, Dim
+from netinit.simulate.symbolic.space import REUSES, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, FORWARDED, REFUSED
 
 End = tuple[str, int, bool]
@@ -36,6 +37,7 @@ class FateChange:
     why: tuple[str, str]
     known: bool
     regions: tuple[Region, ...]
+    unseen: str = ""  # why nobody can send these packets, or see the difference
     ends: tuple[End, End] = (("", 0, False), ("", 0, False))  # of the treatments
 
 
@@ -56,24 +58,38 @@ def find_changes_of_fate(before: PodRules, after: PodRules) -> tuple[FateChange,
 
 def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
     rulesets = [*before.rulesets.values(), *after.rulesets.values()]
-    grouped: dict[tuple[str, tuple[str, str], tuple[str, str], bool], list[Divergence]] = {}
+    grouped: dict[tuple[str, tuple[str, str], tuple[str, str], bool, str], list[Divergence]] = {}
     hosts = {family: _add_addresses(host, before, after) for family, host in after.audited.items()}
-    for space in make_spaces(rulesets, hosts, free=not after.routes_known):
-        found = compare(before.divide(space), after.divide(space))
-        changed = unite([nothing(space), *[one.region & in_states(space, (CtState.NEW,)) for one in found]]).ignoring(Dim.STATE)
+    compared = [_compare(before, after, space) for space in make_spaces(rulesets, hosts, free=not after.routes_known)]
+    answered = {
+        family: are_answered_alike(before, after, [one for one in compared if one.before.space.family is family]) for family in hosts
+    }
+    for each in compared:
+        space = each.before.space
+        found = [*zip(each.found, each.list_hidden(alike=answered[space.family]), strict=True)]
+        begins = [(one.region - hidden) & in_states(space, (CtState.NEW,)) for one, hidden in found]
+        changed = unite([nothing(space), *begins]).ignoring(Dim.STATE)
         implied = changed & in_states(space, (*REUSES, CtState.INVALID))  # for old or invalid entries, as for new connections
-        for one in found:
-            if left := one.region - implied:
-                why = (_why(before, one.before), _why(after, one.after))
-                key = (space.direction, (_fate(one.before), _fate(one.after)), why, one.known)
-                grouped.setdefault(key, []).append(replace(one, region=left))
+        for one, hidden in found:
+            why = (_why(before, one.before), _why(after, one.after))
+            seen = one.region - hidden - implied
+            unsent = find_unsent(seen)
+            for left, unseen in ((seen - unsent, ""), (unsent, UNSENT), (hidden - implied, UNSEEN)):
+                if left:
+                    key = (space.direction, (_fate(one.before), _fate(one.after)), why, one.known, unseen)
+                    grouped.setdefault(key, []).append(replace(one, region=left))
     changes = []
-    for (direction, fates, why, known), alike in sorted(grouped.items(), key=lambda one: _rank(one[1])):
+    for (direction, fates, why, known, unseen), alike in sorted(grouped.items(), key=lambda one: _rank(one[1])):
         regions = unite_by_space(one.region for one in alike)
         who = merge_families([(describe(region), region.space.family) for region in regions], len(after.hosts))
         ends = (_end(alike[0].before), _end(alike[0].after))
-        changes.append(FateChange(direction, who, *fates, why, known, regions, ends))
+        changes.append(FateChange(direction, who, *fates, why, known, regions, unseen, ends))
     return tuple(changes)
+
+
+def _compare(before: PodRules, after: PodRules, space: Space) -> ComparedSpace:
+    sides = before.divide(space), after.divide(space)
+    return ComparedSpace(*sides, compare(*sides))
 
 
 def _add_addresses(host: Surroundings, *sides: PodRules) -> Surroundings:
@@ -120,7 +136,7 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
     if fate == FORWARDED:
         yield f"forwarded through {ended.out_interface}"
     for what, mark in ((Dim.MARK, ended.mark), (Dim.CONNECTION_MARK, ended.connection_mark)):
-        if mark != MarkBits(what):
+        if mark != INITIAL_MARKS[what]:
             yield f"{what} {_mark(mark)}"
     if ended.zone:
         yield f"zone {ended.zone}" + (" in the original direction" if not ended.reply_zone else "")
@@ -131,11 +147,11 @@ def _left(ended: Condition, verdict: str, fate: str) -> Iterator[str]:
 
 
 def _mark(mark: MarkBits) -> str:
-    if not mark.keep:
+    kept = {name: bits for name, bits in ((MARK, mark.packet), (CONNECTION_MARK, mark.connection)) if bits}
+    if not kept:
         return str(mark.flip)
-    if mark.flip:
-        return f"of its {mark.source} & {mark.keep:#x} ^ {mark.flip:#x}"
-    return f"of its {mark.source}"
+    parts = [f"its {name}" if bits == FULL_MASK else f"its {name} & {bits:#x}" for name, bits in kept.items()]
+    return f"of {' ^ '.join([*parts, *([f'{mark.flip:#x}'] if mark.flip else [])])}"
 
 
 def _address(address: object) -> str:

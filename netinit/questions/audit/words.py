@@ -37,11 +37,12 @@ def describe(region: Region) -> str:
 def describe_values(region: Region) -> tuple[str, bool]:
     """Describe a set by its values in each dimension; the flag says whether this denotes exactly the set."""
     space = region.space
-    hull = everything(space)
+    hull, by_kernel = everything(space), False
     if space.direction != INBOUND:
         sent = within(space, Dim.SENDER, [(1, 1)])
-        if region & sent:
-            hull, region = sent, region & sent  # packets without a socket come from the kernel; their sender is not described
+        by_kernel = not region & sent
+        hull = hull - sent if by_kernel else sent  # packets without a user's socket come from the kernel: named where they are alone
+        region &= hull
     words = []
     known = {one.name for one in space.dimensions}
     for name, phrase in _PHRASES.items():
@@ -52,6 +53,7 @@ def describe_values(region: Region) -> tuple[str, bool]:
             else:
                 words.append(phrase(region, values, whole))
             hull &= whole
+    words += ["by the kernel itself"] * by_kernel
     return " ".join(word for word in words if word), not hull - region - martians(space)
 
 

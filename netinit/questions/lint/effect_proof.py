@@ -17,14 +17,14 @@ from netinit.options import AUTO, ON, Interception, Options, SettledOptions, kin
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
 from netinit.questions.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
+from netinit.questions.unseen import to_ports
 from netinit.rules.layouts import plan
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.stand_ins import stand_in
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, compare
-from netinit.simulate.symbolic.regions import Region, everything, nothing, unite, valued, within
-from netinit.simulate.symbolic.space import WITH_PORTS, Dim, Space
+from netinit.simulate.symbolic.regions import nothing, unite
 
 MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each
 MAX_EXPLAINED = 5  # findings for which a reason is searched, at several proofs each
@@ -47,7 +47,7 @@ class Prover:
         if self._plan(one).tables != self._plan(other).tables:
             for space in self.spaces:
                 for found in compare(self.divide(one, space), self.divide(other, space)) if family in (None, space.family) else ():
-                    if found.region & _to_ports(space):
+                    if found.region & to_ports(space):
                         yield found
 
     def shows(self, flag: Flag, other: SettledOptions | None, family: Family | None = None) -> bool:
@@ -61,7 +61,7 @@ class Prover:
                 if any(rule.origin and rule.origin.option == flag.field for hit in part.path for rule in hit.rules[:MAX_ITEMS])
             ]
             if other and met:
-                others = divide(space, self._load(other).get(space.family), unite([nothing(space), *met]) & _to_ports(space))
+                others = divide(space, self._load(other).get(space.family), unite([nothing(space), *met]) & to_ports(space))
                 if compare(self.divide(self.options, space), others):
                     return True
         return False
@@ -77,12 +77,6 @@ class Prover:
     def changes_nothing(self, flag: Flag, other: SettledOptions | None, family: Family | None = None) -> bool:
         """Whether all packets and routes are treated as under the given options if one of these is changed."""
         return not self.shows(flag, other, family) and self.are_same(self.options, other, family)
-
-
-def _to_ports(space: Space) -> Region:
-    """All packets except those to port 0, where nothing can listen."""
-    with_ports = valued(space, Dim.PROTOCOL, *WITH_PORTS.intersection(space.dimension(Dim.PROTOCOL).values))
-    return everything(space) - (with_ports & within(space, Dim.DESTINATION_PORT, [(0, 0)]))
 
 
 def without(options: SettledOptions, flag: Flag) -> SettledOptions | None:

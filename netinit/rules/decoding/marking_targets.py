@@ -42,10 +42,13 @@ def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool
 
 
 def _connmark_words(options: dict[str, str], text: str, family: Family) -> Target | None:
-    for option, target in (("--save-mark", SaveMark()), ("--restore-mark", RestoreMark())):
+    for option, target in (("--save-mark", SaveMark), ("--restore-mark", RestoreMark)):
         if option in options:
-            masks = [read_number(mask) for name, mask in options.items() if name in ("--nfmask", "--ctmask", "--mask")]
-            return target if len(masks) == len(options) - 1 and all(mask == FULL_MASK for mask in masks) else None
+            both = options.get("--mask", str(FULL_MASK))
+            nfmask, ctmask = (read_number(options.get(name, both)) for name in ("--nfmask", "--ctmask"))
+            if nfmask is None or ctmask is None or options.keys() - {option, "--nfmask", "--ctmask", "--mask"}:
+                return None
+            return target(nfmask=nfmask, ctmask=ctmask)
     return _mark_words(options, text, family, connection=True)
 
 
@@ -86,9 +89,8 @@ def _read_connmark(info: bytes, _: Family, *, form: str) -> Target | None:
     value, mask, mark_mask, *shift, mode = unpack_from(form, info)
     if mode == structs.CONNMARK_SET and not any(shift[1:]):
         return SetMark(value=value, mask=mask, connection=True)
-    if (mask, mark_mask) != (FULL_MASK, FULL_MASK) or any(shift[1:]):
-        return None
-    return {structs.CONNMARK_SAVE: SaveMark(), structs.CONNMARK_RESTORE: RestoreMark()}.get(mode)
+    target = {structs.CONNMARK_SAVE: SaveMark, structs.CONNMARK_RESTORE: RestoreMark}.get(mode)
+    return target(nfmask=mark_mask, ctmask=mask) if target and not any(shift[1:]) else None
 
 
 def _read_ct(info: bytes, _: Family) -> Target | None:
@@ -159,11 +161,11 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
     if (operand.source, operand.key[0]) == (whose, key):
         kept = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
         return SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
-    if operand.mask or operand.xor:
+    other = (META, numbers.META_MARK) if connection else (CT, numbers.CT_MARK)
+    if (operand.source, operand.key[0]) != other or operand.xor.strip(b"\0"):
         return None
-    if (operand.source, operand.key[0]) == ((META, numbers.META_MARK) if connection else (CT, numbers.CT_MARK)):
-        return SaveMark() if connection else RestoreMark()
-    return None
+    copied = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
+    return SaveMark(nfmask=copied) if connection else RestoreMark(ctmask=copied)
 
 
 def _log(found: Found, _: Registers, __: Family | None) -> Target | None:

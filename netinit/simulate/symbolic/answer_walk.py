@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 
 from netinit.base.net import MAX_PORT
 from netinit.rules.foreign_targets import Several
-from netinit.rules.model import OUTPUT
+from netinit.rules.model import OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Return
 from netinit.simulate.answers import SYN_AND_ACK, UserAndGroup
-from netinit.simulate.condition import CONNECTION_MARK, KEPT, MARK, UNTRACKED, Condition, InitialState, MarkBits
+from netinit.simulate.condition import KEPT, UNTRACKED, Condition, InitialState, MarkBits
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
 from netinit.simulate.symbolic.chain_walk import Groups, join_groups
@@ -90,7 +90,7 @@ def _acts(hit: RuleHit) -> bool:
 
 
 def follow_answers(ruleset: Ruleset, part: Part, owner: UserAndGroup | None) -> list[Part]:
-    """Where the answers to packets end that this host has received; `owner` sends them, if it is known."""
+    """Where the answers to packets end that this host has received or sent; `owner` sends those of this host, if it is known."""
     space = part.region.space
     placed = replace(space, around=ruleset.place_on(space.around))
     found = _AnswerSets(placed, ruleset, marks_matter=False).follow(replace(part, region=part.region.seen_in(placed)), owner)
@@ -142,16 +142,19 @@ class _AnswerPackets(SymbolicPackets):
 
 
 class _AnswerSets(PacketSets):
-    """Answers of this host."""
+    """Answers of this host, or to it."""
 
     def follow(self, part: Part, owner: UserAndGroup | None) -> list[Part]:
-        """Send the answers out."""
+        """Send the answers out, or receive those to what was sent."""
         end = part.condition
         begin = Condition(
             hook=OUTPUT, sender=True, asked=Asked(end, owner), source=end.destination, source_port=end.destination_port,
-            destination=end.source, mark=MarkBits(MARK, 0), connection_mark=MarkBits(CONNECTION_MARK, 0), state="INVALID",
+            destination=end.source, mark=MarkBits(), connection_mark=MarkBits(), state="INVALID",
         )  # fmt: skip
-        self._send({(begin, ()): part.region})
+        if part.fate == SENT:
+            self._receive({(begin.replace(hook=PREROUTING, sender=False, in_interface=end.out_interface), ()): part.region})
+        else:
+            self._send({(begin, ()): part.region})
         return self._list_ends(part.region)
 
     def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:

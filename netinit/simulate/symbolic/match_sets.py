@@ -16,7 +16,7 @@ from netinit.rules.packet_interfaces import Chosen
 from netinit.simulate.condition import KEPT, OWN, Condition
 from netinit.simulate.hooks import shows_interface
 from netinit.simulate.ruleset import Ruleset
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, valued, within
+from netinit.simulate.symbolic.regions import Region, everything, having_bits, nothing, valued, within
 from netinit.simulate.symbolic.space import (
     ANSWERS,
     BEGINNINGS,
@@ -100,11 +100,7 @@ class SymbolicPackets:
 
     def with_mark(self, value: int, mask: int, *, connection: bool) -> Choice:
         now = self._now.connection_mark if connection else self._now.mark
-        settled = mask & ~now.keep
-        if value & ~mask or (value ^ now.flip) & settled:
-            return self._always(holds=False)
-        asked = mask & now.keep
-        return self._exactly(marked(self._space, now.source, (value ^ now.flip) & asked, asked))
+        return self._exactly(having_bits(self._space, now, value, mask))
 
     def in_state(self, states: tuple[str, ...]) -> Choice:
         """Before tracking, rules see a new packet as INVALID, which is also written ""."""

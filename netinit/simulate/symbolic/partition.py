@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from netinit.base.net import FULL_MASK
 from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.ruleset import RuleHit
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, valued, within
+from netinit.simulate.symbolic.regions import Region, everything, having_bits, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, REFUSED, UNKNOWN, cause_of, verdict_of
 
@@ -93,12 +94,12 @@ def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
         if outcome.fate != UNKNOWN and not outcome.condition.has_vague_marks and key in second:
             left -= unite([part.region for part in second[key]])
         for others in second.values() if left else ():
-            if _differing(left & unite([part.region for part in others]), parts[0], others[0]):
+            if compare_parts(left & unite([part.region for part in others]), parts[0], others[0]):
                 found += [
                     Divergence(region, one, other)
                     for one in parts
                     for other in others
-                    if (region := _differing(one.region & other.region, one, other))
+                    if (region := compare_parts(one.region & other.region, one, other))
                 ]
     return tuple(found)
 
@@ -115,7 +116,7 @@ def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
     return found
 
 
-def _differing(region: Region, one: Part, other: Part) -> Region:
+def compare_parts(region: Region, one: Part, other: Part) -> Region:
     """The packets of a region for which two outcomes differ."""
     space = region.space
     if not region or one.fate != other.fate or UNKNOWN in (one.fate, other.fate):
@@ -158,19 +159,12 @@ def _equal(space: Space, name: str, one: object, other: object) -> Region:
 
 
 def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
-    """Packets whose marks differ; of bits from two different marks only the first is compared."""
-    space = region.space
-    found = nothing(space)
-    for bit in [1 << number for number in range(BITS)]:
-        values = [(mark.source if mark.keep & bit else "", mark.flip & bit) for mark in (one, other)]
-        (first, flip), (second, turned) = values
-        if values[0] == values[1]:
-            continue
-        if first == second:
-            return region
-        if not (first and second):
-            found |= region & marked(space, first or second, flip ^ turned ^ bit, bit)
-        elif not found:  # considering all such bits would make the diagram explode
-            found = region & marked(space, first, flip, bit) & marked(space, second, turned ^ bit, bit)
-            found |= region & marked(space, first, flip ^ bit, bit) & marked(space, second, turned, bit)
+    """Packets whose marks differ; of bits that depend on both initial marks only the first is compared."""
+    apart = one.mix(other, 0, FULL_MASK)
+    if apart.flip & ~(apart.packet | apart.connection):
+        return region
+    found = nothing(region.space)
+    for bit in [1 << number for number in range(BITS) if (apart.packet | apart.connection) >> number & 1]:
+        if not (found and apart.packet & apart.connection & bit):  # considering all such bits would make the diagram explode
+            found |= region & having_bits(region.space, apart, bit, bit)
     return found

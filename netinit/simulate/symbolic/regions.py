@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from netinit.base.net import FULL_MASK, Interval, join_ranges
+from netinit.simulate.condition import MarkBits
 from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
 from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Point, Space
 
@@ -163,3 +164,18 @@ def marked(space: Space, name: str, value: int, mask: int) -> Region:
             wanted = value >> bit & 1
             node = space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)], node)
     return Region(space, node)
+
+
+def having_bits(space: Space, mark: MarkBits, value: int, mask: int) -> Region:
+    """Packets for which a mark, as a function of their initial ones, equals `value` under the mask."""
+    wanted, both = value ^ mark.flip, mark.packet & mark.connection & mask
+    if value & ~mask or wanted & mask & ~(mark.packet | mark.connection):
+        return nothing(space)
+    found = everything(space)
+    for name, source in ((Dim.MARK, mark.packet), (Dim.CONNECTION_MARK, mark.connection)):
+        alone = source & mask & ~both
+        found &= marked(space, name, wanted & alone, alone)
+    for bit in [1 << number for number in range(BITS) if both >> number & 1]:
+        pairs = [marked(space, Dim.MARK, one, bit) & marked(space, Dim.CONNECTION_MARK, one ^ wanted & bit, bit) for one in (0, bit)]
+        found &= unite(pairs)
+    return found

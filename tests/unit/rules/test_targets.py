@@ -58,6 +58,11 @@ FACES = [
         ("meta mark set ct mark",),
         "copy the connection's mark to it",
     ),
+    (
+        "CONNMARK --restore-mark --nfmask 0x80 --ctmask 0xf0",
+        ("CONNMARK --restore-mark --nfmask 0x80 --ctmask 0xf0",),
+        "copy the connection's mark to it, bits 0x80 of the packet's and 0xf0 of the connection's",
+    ),
     ("CT --zone 2", ("ct zone set 2",), "track it in zone 2"),
     ("CT --zone-orig 2", ("ct original zone set 2",), "track its original direction in zone 2"),
     ("CT --zone-reply 2", ("ct reply zone set 2",), "track its reply direction in zone 2"),
