@@ -59,10 +59,11 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
         return judge(workload, config, webhooks, namespace=where, settings=settings, lint=_lint)
 
     verdicts = []
+    kinds = flags.template_kinds
     selection = Selection(flags.select)
     for name, tree in trees:
         try:
-            verdicts += [judge_one(workload) for workload in workloads(tree) if selection.takes(workload)]
+            verdicts += [judge_one(workload) for workload in workloads(tree, kinds) if selection.takes(workload)]
         except ParseError as error:
             raise ParseError(in_file(name, error)) from error
     selection.check("the input")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from netinit.inject.deciding.template_kinds import TemplateKind
 from netinit.library.safe_files import STDIN, is_folder
 from netinit.options.declare import DeclaredOptions, plain
 from netinit.options.kinds import AUTO, REVISION, SWITCH, YES_NO_AUTO, Kind
@@ -30,6 +31,11 @@ _INPUT = Kind(metavar="FILE|-", read=lambda text: text if text == STDIN else _re
 _MANIFESTS = Kind(metavar="FILE|DIR|-", read=str, is_file=True)
 
 
+def _read_kind(text: str) -> str:
+    TemplateKind.parse(text)
+    return text
+
+
 def _read_image(text: str) -> str:
     if not text or any(letter not in _IMAGE_LETTERS for letter in text):
         raise ValueError("is not an image reference; write REGISTRY/PATH:TAG")
@@ -52,8 +58,9 @@ class CheckFlags(DeclaredOptions):
         help_text="The injector's configuration: its text or the whole ConfigMap (default: netinit's own templates).")
     mesh_file: str = plain("--meshConfigFile", _INPUT, default="", help_text="The mesh configuration: its YAML or the ConfigMap.")
     values_file: str = plain(
-        "--valuesFile", _INPUT, default="",
-        help_text="Values for the templates, JSON or YAML; over netinit's own values where its own templates are used.")
+        "--valuesFile --operatorFileName", _INPUT, default="",
+        help_text="Values for the templates, JSON or YAML, or an IstioOperator; over netinit's own values where its own templates are "
+        "used.")
     settings: tuple[str, ...] = plain(
         "--set", _text("KEY=VALUE"), default=(), repeated=True,
         help_text="Set a value for the templates, in Helm's grammar: a.b=c, a[0]=c, a={b,c}, a=null. May be repeated.")
@@ -75,6 +82,10 @@ class CheckFlags(DeclaredOptions):
     refuse_shared_user: bool = plain(
         "--refuseSharedProxyUser", SWITCH, default=False,
         help_text="Refuse applications with the proxy's user.")
+    kinds: tuple[str, ...] = plain(
+        "--crd", Kind(metavar="KIND=PATH", read=_read_kind), default=(), repeated=True,
+        help_text="A kind of objects that create pods too, and the path of its pod template: Rollout.argoproj.io=spec.template, or "
+        "Job.batch.volcano.sh=spec.tasks[].template. May be repeated.")
     context: str = plain(
         "--context", _text("CONTEXT"), default="", help_text="Read the configuration from the cluster of this kubeconfig context.",
     )
@@ -101,6 +112,11 @@ class CheckFlags(DeclaredOptions):
     def uses_cluster(self) -> bool:
         """Whether an option requires a cluster."""
         return any((self.context, self.kubeconfig, self.config_map, self.mesh_map))
+
+    @property
+    def template_kinds(self) -> tuple[TemplateKind, ...]:
+        """The kinds of --crd."""
+        return tuple(map(TemplateKind.parse, self.kinds))
 
     def _check(self) -> list[str]:
         problems = []

@@ -35,7 +35,7 @@ def run(flags: InjectFlags) -> int:
     problems: list[str] = []
     changed = 0
     settings = inject_inputs.settings_of(flags)
-    selection = Selection(flags.select)
+    selection, kinds = Selection(flags.select), flags.template_kinds
     manifests = read_manifests(flags.filenames, recursive=flags.recursive)
     cluster = inject_inputs.Cluster(flags) if flags.uses_cluster else None
     namespaces = inject_inputs.Namespaces.of_texts([text for _, text in manifests], cluster)
@@ -44,7 +44,7 @@ def run(flags: InjectFlags) -> int:
         try:
             notices, count = inject_into(
                 joined.write, text, config, advise=advise, settings=settings, namespace=flags.namespace,
-                find_namespace=namespaces.get, selection=selection, progress=_progress(name),
+                find_namespace=namespaces.get, selection=selection, kinds=kinds, progress=_progress(name),
             )  # fmt: skip
         except NetinitError as error:
             problems.append(in_file(name, error))

@@ -17,7 +17,7 @@ from netinit.golang.goyaml.writer import dump
 if TYPE_CHECKING:
     from netinit.golang.goyaml.places import TextPlace
 
-__all__ = ["dump", "load", "load_all", "load_reporting", "read_places"]
+__all__ = ["dump", "load", "load_all", "load_reporting", "read_places", "rewrite"]
 
 
 def load_all(text: str) -> list[Any]:
@@ -45,3 +45,10 @@ def read_places(text: str) -> list[TextPlace]:
     from netinit.golang.goyaml import places
 
     return places.read_places(text)
+
+
+def rewrite(text: str, before: Any, after: Any) -> str:
+    """Return a document's text, changed only where the tree `after` differs from its tree `before`: comments and order stay."""
+    from netinit.golang.goyaml import edits
+
+    return edits.rewrite(text, before, after)

@@ -1,4 +1,4 @@
-"""Where the keys and items of a text stand, for messages about trees that were read from it before."""
+"""Where the keys and items of a text stand, for messages about trees that were read from it, and for changing the text in place."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ _CLOSING = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 
 
 class TextPlace:
-    """The line and column, both from 1, of a key, an item or a document, and the places `below` it by key or index."""
+    """The line and column, both from 1, of a key, an item or a document, and the places `below` it by key or index.
 
-    __slots__ = ("below", "column", "line")
+    `start` is the index of the same character; the value's text is from `value` to `end`, without a comment behind it. `is_block`:
+    the value is a mapping or a list in block style.
+    """
 
-    def __init__(self, mark: Any) -> None:
+    __slots__ = ("below", "column", "end", "is_block", "line", "start", "value")
+
+    def __init__(self, mark: Any, event: Any) -> None:
         self.line, self.column = mark.line + 1, mark.column + 1
+        self.start, self.value, self.end = mark.index, event.start_mark.index, event.end_mark.index
+        self.is_block = isinstance(event, _OPENING) and not event.flow_style
         self.below: dict[Any, TextPlace] = {}
 
     def find(self, path: Sequence[str | int]) -> tuple[TextPlace, int]:
@@ -45,13 +51,14 @@ class _PlaceReader:
         self.documents: list[TextPlace] = []
         self._stack: list[_OpenPlace] = []
         self._anchors: dict[str, TextPlace] = {}
+        self._end = 0  # of the last scalar
         for event in scan(text):
             if isinstance(event, yaml.DocumentStartEvent):
                 self._anchors = {}
             elif isinstance(event, (yaml.ScalarEvent, yaml.AliasEvent, *_OPENING)):
                 self._read(event)
             elif isinstance(event, _CLOSING):
-                self._close()
+                self._close(event)
 
     def _read(self, event: Any) -> None:
         top = self._stack[-1] if self._stack else None
@@ -59,8 +66,9 @@ class _PlaceReader:
             key = value_of(event) if isinstance(event, yaml.ScalarEvent) else None  # an alias as a key is not looked for
             top.key = (key if key is MERGE else key_of(key), event.start_mark)
             return
-        place = TextPlace(top.key[1] if top and top.is_mapping else event.start_mark)
+        place = TextPlace(top.key[1] if top and top.is_mapping else event.start_mark, event)
         self._add(top, place)
+        self._end = place.end
         if isinstance(event, yaml.AliasEvent):
             place.below = self._anchors[str(event.anchor)].below
             return
@@ -81,8 +89,11 @@ class _PlaceReader:
             else:
                 top.place.below[key] = place
 
-    def _close(self) -> None:
+    def _close(self, event: Any) -> None:
         frame = self._stack.pop()
+        if not frame.place.is_block:  # the end that a block is given is where the next thing begins
+            self._end = event.end_mark.index
+        frame.place.end = self._end
         for merged in frame.merged:
             is_list = all(isinstance(key, int) for key in merged.below)
             for source in merged.below.values() if is_list else (merged,):

@@ -166,10 +166,11 @@ class _Writer:
 
 def dump(tree: Any) -> str:
     """Write a tree as block YAML, keys in their order; ambiguous text is quoted."""
-    return write(tree, lambda value: list(value.items()) if isinstance(value, dict) else [], _scalar)
+    return write(tree, lambda value: list(value.items()) if isinstance(value, dict) else [], write_scalar)
 
 
-def _scalar(value: Any, indent: str) -> str:
+def write_scalar(value: Any, indent: str) -> str:
+    """Write everything but mappings and lists that hold something. `indent`: of further lines."""
     if isinstance(value, str):
         return careful_text(value, indent)
     if value is None:

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from netinit.base.errors import ConfigError, InjectionError, ParseError
 from netinit.base.sanitize import split_message
-from netinit.base.tree import Tree, same
+from netinit.base.tree import Tree, clone, same
 from netinit.golang import goyaml
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace, Settings
 from netinit.inject.deciding.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.deciding.manifests import Document, Selection, Workload, split, workloads
+from netinit.inject.deciding.template_kinds import TemplateKind
 from netinit.inject.deciding.warnings import ERROR, pod_findings
 
 Advise = Callable[[Tree, Tree, InjectionConfig, Workload], Iterable[object]]
 """Returns warnings, whose str() is the text, for the author of a pod, which is given before and after its injection."""
-
-_HEADER = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 
 
 def inject_into(
@@ -34,18 +32,20 @@ def inject_into(
     namespace: str = "",
     find_namespace: Callable[[str], Namespace] = lambda name: Namespace(name=name),
     selection: Selection | None = None,
+    kinds: tuple[TemplateKind, ...] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[str, ...], int]:
     """Inject each eligible workload and write the stream; return the notices and the number of changed workloads.
 
     `advise`: see `netinit.questions.injection_advice`. `namespace`: the default for objects without one. `find_namespace`: looks
-    a namespace up by name. Workloads that `selection` does not select are written unchanged.
+    a namespace up by name. Workloads that `selection` does not select are written unchanged. `kinds`: of objects with pod templates
+    beside those that netinit knows.
     Raises InjectionError at the end, with a line for each problem; discard the output then.
     """
     documents = split(text)
     run = _Run(
         config, advise=advise, settings=settings or Settings(), namespace=namespace, selection=selection or Selection(),
-        find_namespace=find_namespace,
+        find_namespace=find_namespace, kinds=kinds,
     )  # fmt: skip
     problems: list[str] = []
     changed = 0
@@ -70,18 +70,18 @@ def inject_into(
 class _Run:
     def __init__(
         self, config: InjectionConfig, *, advise: Advise, settings: Settings, namespace: str, selection: Selection,
-        find_namespace: Callable[[str], Namespace],
+        find_namespace: Callable[[str], Namespace], kinds: tuple[TemplateKind, ...],
     ) -> None:  # fmt: skip
         self.config, self.advise, self.settings, self.namespace, self.selection = config, advise, settings, namespace, selection
-        self.find_namespace = find_namespace
+        self.find_namespace, self.kinds = find_namespace, kinds
         self.notices: list[str] = []
 
     def document(self, document: Document) -> tuple[str, int]:
         """Return the document's text after injection, and the number of changed workloads."""
         tree, duplicates = document.parse()
-        changed = 0
         problems: list[str] = []
-        for workload in workloads(tree):
+        changed: list[tuple[Workload, Tree]] = []
+        for workload in workloads(tree, self.kinds):
             if not self.selection.takes(workload):
                 continue
             try:
@@ -90,13 +90,17 @@ class _Run:
                 problems += [f"{workload.title}: {line}" for line in split_message(str(error))]
                 continue
             if pod is not None:
-                workload.set_pod(pod)
-                changed += 1
+                changed.append((workload, pod))
         if changed and duplicates:
             problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
         if problems:
             raise InjectionError("\n".join(problems))
-        return (_written(document.text, tree) if changed else document.text), changed
+        if not changed:
+            return document.text, 0
+        before = clone(tree)
+        for workload, pod in changed:
+            workload.set_pod(pod)
+        return _written(document.text, before, tree), len(changed)
 
     def injected(self, workload: Workload) -> Tree | None:
         """Return the injected pod; None if it is skipped or already complete."""
@@ -128,8 +132,7 @@ def _cause(decision: Decision) -> str:
     return "has sidecar injection disabled"
 
 
-def _written(before: str, tree: Any) -> str:
-    if before.lstrip().startswith("{"):
-        return json.dumps(tree, indent=2) + "\n"  # ASCII only: JSON permits some control characters unescaped
-    header = re.match(_HEADER, before) if before.lstrip().startswith("#") else None
-    return (header[0].replace("\r\n", "\n") if header else "") + goyaml.dump(tree)
+def _written(text: str, before: Any, after: Any) -> str:
+    if text.lstrip().startswith("{"):
+        return json.dumps(after, indent=2) + "\n"  # ASCII only: JSON permits some control characters unescaped
+    return goyaml.rewrite(text, before, after)

@@ -1,13 +1,13 @@
 """Split a stream of manifests into documents, find their workloads, and write the stream back.
 
-Unchanged documents are written back byte for byte. Workloads are recognized by kind and API group. A pod only names its
-direct controller; the Deployment or CronJob is derived from its name.
+Unchanged documents are written back byte for byte. Workloads are recognized by kind and API group (template_kinds.py). A pod only
+names its direct controller; the Deployment or CronJob is derived from its name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from netinit.base.errors import ParseError
@@ -15,6 +15,7 @@ from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, sequence, string, strings
 from netinit.inject.deciding import yaml_texts
+from netinit.inject.deciding.template_kinds import SHIPPED, Path, TemplateKind, find_kind
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
@@ -23,19 +24,6 @@ _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
 _BLANKS = " \r\n"  # a tab is left to the parser, which refuses it at the start of a line
 _LISTED = 10  # maximum number of workloads in an error
-_TEMPLATE = ("spec", "template")
-_KINDS: dict[str, tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]] = {
-    # kind: API groups; path of the metadata's holder; path of the pod spec's holder
-    "Deployment": (frozenset(("apps", "extensions")), _TEMPLATE, _TEMPLATE),
-    "DaemonSet": (frozenset(("apps", "extensions")), _TEMPLATE, _TEMPLATE),
-    "StatefulSet": (frozenset(("apps",)), _TEMPLATE, _TEMPLATE),
-    "ReplicaSet": (frozenset(("apps", "extensions")), _TEMPLATE, _TEMPLATE),
-    "ReplicationController": (frozenset(("",)), _TEMPLATE, _TEMPLATE),
-    "Job": (frozenset(("batch",)), _TEMPLATE, _TEMPLATE),
-    "CronJob": (frozenset(("batch",)), ("spec", "jobTemplate"), ("spec", "jobTemplate", "spec", "template")),
-    "Pod": (frozenset(("",)), (), ()),
-    "DeploymentConfig": (frozenset(("", "apps.openshift.io")), _TEMPLATE, _TEMPLATE),
-}
 
 
 class ManifestFile(Record):
@@ -112,13 +100,20 @@ _SEEN = 8
 
 
 class Workload(Record):
-    """A pod, or an object that creates pods. `tree`: the object, a part of its document's tree."""
+    """A pod, or an object that creates pods. `tree`: the object, a part of its document's tree.
+
+    `template_path`: of the pod template in the object; empty for a pod. `metadata_path`: of the metadata's holder in manual
+    injection. `part`: the template, of an object that has several.
+    """
 
     kind: str
     name: str
     namespace: str
     owner: PodOwner
     tree: Tree
+    template_path: Path
+    metadata_path: Path
+    part: str = ""
 
     @property
     def bare(self) -> bool:
@@ -129,41 +124,36 @@ class Workload(Record):
     def title(self) -> str:
         """The name for messages: kind, namespace and name."""
         full = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {quote(full)}"
-
-    @property
-    def template_path(self) -> tuple[str, ...]:
-        """The path of the pod template in the object; empty for a pod."""
-        return _KINDS[self.kind][2]
+        return f"{self.kind} {quote(full)}{self.part}"
 
     def pod(self) -> Tree:
         """Return a copy of the pod for manual injection; as in Istio, a CronJob's has the job's metadata."""
-        return self._pod(_KINDS[self.kind][1])
+        return self._pod(self.metadata_path)
 
     def created_pod(self) -> Tree:
         """Return a copy of the pod as the API server receives it."""
         return self._pod(self.template_path)
 
-    def _pod(self, metadata_path: tuple[str, ...]) -> Tree:
+    def _pod(self, metadata_path: Path) -> Tree:
         metadata, spec = _at(self.tree, metadata_path).get("metadata"), _at(self.tree, self.template_path).get("spec")
         return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
 
     def set_pod(self, pod: Tree) -> None:
         """Make this pod the object's template, in place."""
-        _, metadata_path, spec_path = _KINDS[self.kind]
-        _place(self.tree, metadata_path, "metadata", pod["metadata"])
-        _place(self.tree, spec_path, "spec", pod["spec"])
+        _place(self.tree, self.metadata_path, "metadata", pod["metadata"])
+        _place(self.tree, self.template_path, "spec", pod["spec"])
 
 
-def _at(tree: Tree, path: tuple[str, ...]) -> Tree:
+def _at(tree: Tree, path: Path) -> Tree:
+    found: Any = tree
     for step in path:
-        tree = mapping(tree.get(step))
-    return tree
+        found = found[step] if isinstance(step, int) else mapping(found).get(step)
+    return mapping(found)
 
 
-def _place(tree: Tree, path: tuple[str, ...], key: str, value: Tree) -> None:
+def _place(tree: Any, path: Path, key: str, value: Tree) -> None:
     for step in path:
-        if not isinstance(tree.get(step), dict):
+        if not isinstance(step, int) and not isinstance(tree.get(step), dict | list):
             tree[step] = {}
         tree = tree[step]
     if value or key in tree:
@@ -178,26 +168,30 @@ def _place(tree: Tree, path: tuple[str, ...], key: str, value: Tree) -> None:
 
 def workload(tree: Any) -> Workload | None:
     """Return the workload of a tree; None for another object. Raises ParseError if its pod spec is not a mapping."""
+    return next(_workloads(tree, SHIPPED), None)
+
+
+def _workloads(tree: Any, kinds: Iterable[TemplateKind]) -> Iterator[Workload]:
     if not isinstance(tree, dict):
-        return None
-    kind, version = tree.get("kind"), string(tree.get("apiVersion"))
-    if not isinstance(kind, str) or kind not in _KINDS:
-        return None
-    groups, _, spec_path = _KINDS[kind]
-    group = version.rpartition("/")[0]
-    if group not in groups:
-        return None
-    metadata = mapping(tree.get("metadata"))
+        return
+    version, metadata = string(tree.get("apiVersion")), mapping(tree.get("metadata"))
+    if (made := find_kind(tree.get("kind"), version.rpartition("/")[0], kinds)) is None:
+        return
+    kind, paths = made.kind, made.templates(tree)
     name, namespace = string(metadata.get("name") or metadata.get("generateName")), string(metadata.get("namespace"))
-    if not isinstance(_at(tree, spec_path).get("spec"), dict | None):
-        where = ".".join((*spec_path, "spec"))
-        raise ParseError(f'{kind} "{name}": {where} is not a mapping; without it there is no pod to inject')
     if kind == "Pod":
         owner = PodOwner.of_pod(tree)
     else:
         # generateName: the API server has not chosen a name yet.
         owner = PodOwner(name=string(metadata.get("name")), namespace=namespace, kind=kind, api_version=version)
-    return Workload(kind=kind, name=name, namespace=namespace, owner=owner, tree=tree)
+    for path in paths:
+        where = ".".join(map(str, (*path, "spec")))
+        if not isinstance(_at(tree, path).get("spec"), dict | None):
+            raise ParseError(f'{kind} "{name}": {where} is not a mapping; without it there is no pod to inject')
+        yield Workload(
+            kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, template_path=path,
+            metadata_path=path if made.metadata is None else made.metadata, part=f", {where}" if len(paths) > 1 else "",
+        )  # fmt: skip
 
 
 def objects(tree: Any) -> Iterator[Any]:
@@ -214,9 +208,10 @@ def located_objects(tree: Any, path: tuple[str | int, ...] = ()) -> Iterator[tup
         yield path, tree
 
 
-def workloads(tree: Any) -> Iterator[Workload]:
-    """Yield the workloads of a document."""
-    yield from filter(None, map(workload, objects(tree)))
+def workloads(tree: Any, kinds: Iterable[TemplateKind] = ()) -> Iterator[Workload]:
+    """Yield the workloads of a document, also those of these `kinds`, of which an object may have several."""
+    for one in objects(tree):
+        yield from _workloads(one, (*kinds, *SHIPPED))
 
 
 class Selection:

@@ -273,7 +273,7 @@ def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterato
     for field, keys in (("annotations", known), ("labels", frozenset((INJECT,)))):
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
-            where, template = (field, key), ".".join(workload.template_path)
+            where, template = (field, key), ".".join(map(str, workload.template_path))
             yield make_finding(
                 "misplaced-annotation", path=where, what=field[:-1], name=quote(key), workload=workload.kind, template=template
             )
