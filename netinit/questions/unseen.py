@@ -1,4 +1,4 @@
-"""Differences between rules that nobody can see, or whose packets nobody can send: apart from the others. Pure."""
+"""Differences between rules that nobody can see, or whose packets nobody can send, so that they are told by themselves. Pure."""
 
 from __future__ import annotations
 

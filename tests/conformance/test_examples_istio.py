@@ -18,7 +18,7 @@ from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod, load_config
 from netinit.inject.deciding.containers import find
 from netinit.inject.deciding.pod_options import options_of
-from netinit.inject.deciding.webhooks import current_webhooks, firing
+from netinit.inject.deciding.usual_webhooks import current_webhooks, firing
 from podsecurity import INIT_CONTAINER, offences
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]

@@ -10,7 +10,8 @@ import pytest
 from inject_data import DATA, needs_data
 from netinit.golang import goyaml
 from netinit.inject.deciding.decision import decide
-from netinit.inject.deciding.webhooks import Selector, current_webhooks, firing, parse_webhooks
+from netinit.inject.deciding.usual_webhooks import current_webhooks, firing
+from netinit.inject.deciding.webhooks import Selector, parse_webhooks
 from sweeps import together
 
 pytestmark = [needs_data, pytest.mark.usefixtures("templates_parsed_once")]

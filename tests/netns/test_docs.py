@@ -49,7 +49,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     ".venv/bin/python tests/reference.py": "rewrites the pages; test_reference.py compares them",
 }
 STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them
-    "kubectl": 'case "$1" in get) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',
+    "kubectl": 'case "$1" in get | kustomize) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',
     "helm": 'test "$1" = template && cat examples/pod.yaml',
     "crictl": 'case "$1" in ps) echo 5ac1;; inspect) test "${@: -1}" = 5ac1 && echo "$POD_PID";; *) exit 1;; esac',
 }

@@ -21,7 +21,8 @@ from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from netinit.inject.adding.injection_report import Verdict, judge
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
-from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, current_webhooks, early_webhook, parse_webhooks
+from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
+from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, parse_webhooks
 from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value

@@ -51,16 +51,15 @@ class CheckFlags(DeclaredOptions):
 
     filenames: tuple[str, ...] = plain(
         "-f --filename", _MANIFESTS, default=(), repeated=True,
-        help_text="Manifests: a file, the .yaml, .yml and .json files of a folder, - for stdin. May be repeated.")
+        help_text="Manifests: a file, a folder (.yaml, .yml, .json), - for stdin. May be repeated.")
     recursive: bool = plain("-R --recursive", SWITCH, default=False, help_text="Also read the folders inside folders.")
     config_file: str = plain(
         "--injectConfigFile", _INPUT, default="",
-        help_text="The injector's configuration: its text or the whole ConfigMap (default: netinit's own templates).")
+        help_text="The injector's configuration or ConfigMap (default: netinit's templates).")
     mesh_file: str = plain("--meshConfigFile", _INPUT, default="", help_text="The mesh configuration: its YAML or the ConfigMap.")
     values_file: str = plain(
         "--valuesFile --operatorFileName", _INPUT, default="",
-        help_text="Values for the templates, JSON or YAML, or an IstioOperator; over netinit's own values where its own templates are "
-        "used.")
+        help_text="Values for the templates, or an IstioOperator; netinit's own templates have values beneath.")
     settings: tuple[str, ...] = plain(
         "--set", _text("KEY=VALUE"), default=(), repeated=True,
         help_text="Set a value for the templates, in Helm's grammar: a.b=c, a[0]=c, a={b,c}, a=null. May be repeated.")
@@ -70,12 +69,10 @@ class CheckFlags(DeclaredOptions):
     revision: str = plain("--revision", REVISION, default="", help_text="The revision that the pods are injected for.")
     native_sidecars: bool | str = plain(
         "--native-sidecars", YES_NO_AUTO, default=True, also=("ENABLE_NATIVE_SIDECARS",),
-        help_text="Run the proxy as a native sidecar, which is an init container that keeps running; auto: where every kubelet of the "
-        "cluster is 1.33 or later.")
+        help_text="Run the proxy as an init container that keeps running; auto: where every kubelet of the cluster is 1.33 or later.")
     proxy_config_files: tuple[str, ...] = plain(
         "--proxyConfigFile", _INPUT, default=(), repeated=True,
-        help_text="ProxyConfig resources (networking.istio.io) that count for the pods (default: those of the cluster, if one is "
-        "asked). May be repeated.")
+        help_text="ProxyConfig resources that count for the pods (default: the cluster's, if one is asked). May be repeated.")
     compliance_policy: str = plain(
         "--compliance-policy", _text("POLICY"), default="", also=("COMPLIANCE_POLICY",),
         help_text="The compliance policy of the proxy, such as fips-140-3.")
@@ -84,8 +81,7 @@ class CheckFlags(DeclaredOptions):
         help_text="Refuse applications with the proxy's user.")
     kinds: tuple[str, ...] = plain(
         "--crd", Kind(metavar="KIND=PATH", read=_read_kind), default=(), repeated=True,
-        help_text="A kind of objects that create pods too, and the path of its pod template: Rollout.argoproj.io=spec.template, or "
-        "Job.batch.volcano.sh=spec.tasks[].template. May be repeated.")
+        help_text="Another kind that creates pods, and the path of its pod template: Rollout.argoproj.io=spec.template. Repeatable.")
     context: str = plain(
         "--context", _text("CONTEXT"), default="", help_text="Read the configuration from the cluster of this kubeconfig context.",
     )
@@ -144,7 +140,7 @@ class InjectFlags(CheckFlags):
     )
     check_config: bool = plain(
         "--check-config", SWITCH, default=False,
-        help_text="Say what is wrong with the configuration and its templates, as the webhook would; needs no manifests.")
+        help_text="Say what the webhook would find wrong with the configuration and its templates.")
 
     def _check(self) -> list[str]:
         problems = self._problems_of_sidecars() if self.check_config and not self.filenames else super()._check()

@@ -17,14 +17,12 @@ from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.decision import DecisionStep, decide
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.podfile import INJECTED, LEFT_OUT, NOT_KNOWN, FuturePod
+from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook, firing
 from netinit.inject.deciding.webhooks import (
     DEFAULT_REVISION,
     NAME_LABEL,
     REVISION_LABEL,
     Webhook,
-    current_webhooks,
-    early_webhook,
-    firing,
     parse_injectors,
 )
 

@@ -160,11 +160,11 @@ def _equal(space: Space, name: str, one: object, other: object) -> Region:
 
 def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
     """Packets whose marks differ; of bits that depend on both initial marks only the first is compared."""
-    apart = one.mix(other, 0, FULL_MASK)
-    if apart.flip & ~(apart.packet | apart.connection):
+    mixed = one.mix(other, 0, FULL_MASK)
+    if mixed.flip & ~(mixed.packet | mixed.connection):
         return region
     found = nothing(region.space)
-    for bit in [1 << number for number in range(BITS) if (apart.packet | apart.connection) >> number & 1]:
-        if not (found and apart.packet & apart.connection & bit):  # considering all such bits would make the diagram explode
-            found |= region & having_bits(region.space, apart, bit, bit)
+    for bit in [1 << number for number in range(BITS) if (mixed.packet | mixed.connection) >> number & 1]:
+        if not (found and mixed.packet & mixed.connection & bit):  # considering all such bits would make the diagram explode
+            found |= region & having_bits(region.space, mixed, bit, bit)
     return found

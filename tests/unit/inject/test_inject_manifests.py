@@ -13,6 +13,7 @@ from netinit.base.tree import clone
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import StreamWriter, split, workloads
+from netinit.inject.deciding.template_kinds import TemplateKind
 from streams import inject_stream
 from sweeps import choose, together
 
@@ -104,10 +105,11 @@ OURS = [
     ("apps/v1", "Deployment"), ("apps/v1beta2", "Deployment"), ("extensions/v1beta1", "Deployment"),
     ("apps/v1", "DaemonSet"), ("extensions/v1beta1", "DaemonSet"), ("apps/v1", "StatefulSet"), ("apps/v1", "ReplicaSet"),
     ("v1", "ReplicationController"), ("batch/v1", "Job"), ("batch/v1", "CronJob"), ("batch/v2alpha1", "CronJob"), ("v1", "Pod"),
-    ("v1", "DeploymentConfig"), ("apps.openshift.io/v1", "DeploymentConfig"),
+    ("v1", "DeploymentConfig"), ("apps.openshift.io/v1", "DeploymentConfig"), ("argoproj.io/v1alpha1", "Rollout"),
+    ("serving.knative.dev/v1", "Service"), ("serving.knative.dev/v1", "Configuration"),
 ]  # fmt: skip
 FOREIGN = [
-    ("batch.volcano.sh/v1alpha1", "Job"), ("example.com/v1", "Pod"), ("v1", "Deployment"), ("serving.knative.dev/v1", "Service"),
+    ("batch.volcano.sh/v1alpha1", "Job"), ("example.com/v1", "Pod"), ("v1", "Deployment"), ("example.com/v1", "Rollout"),
     ("v1", "Service"), ("v1", "ConfigMap"), (None, "Pods"), (5, "Deployment"),
 ]  # fmt: skip
 
@@ -140,6 +142,47 @@ def test_these_kinds_are_injected_and_keep_unknown_fields(version, kind):
 @pytest.mark.parametrize(("version", "kind"), FOREIGN)
 def test_kinds_of_others_are_none_of_ours(version, kind):
     assert list(workloads(manifest(version, kind))) == []
+
+
+def test_a_pod_templates_template_is_not_in_a_spec():
+    (workload,) = workloads({"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "n"}, "template": {"spec": {"containers": []}}})
+    assert workload.pod()["spec"] == {"containers": []}
+
+
+VOLCANO = {
+    "apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "train"},
+    "spec": {"tasks": [{"name": "first", "template": clone(TEMPLATED["template"])}, {"name": "second", "template": clone(TEMPLATED["template"])}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("declared", ["Job.batch.volcano.sh=spec.tasks[].template", "Job=spec.tasks[].template"])
+def test_a_kind_that_the_user_names_is_injected_at_each_of_its_templates(declared):
+    result = yaml_texts.load(inject_stream(json.dumps(VOLCANO), CONFIG, kinds=(TemplateKind.parse(declared),)).text)
+    assert [[one["name"] for one in task["template"]["spec"]["containers"]] for task in result["spec"]["tasks"]] == [["istio-proxy"]] * 2
+    assert [task["name"] for task in result["spec"]["tasks"]] == ["first", "second"]
+    titles = [one.title for one in workloads(VOLCANO, (TemplateKind.parse(declared),))]
+    assert titles == ['Job "train", spec.tasks.0.template.spec', 'Job "train", spec.tasks.1.template.spec']
+
+
+def test_a_kind_of_another_group_is_not_that_of_the_user():
+    assert not [*workloads(VOLCANO, (TemplateKind.parse("Job.example.com=spec.tasks[].template"),))]
+
+
+@pytest.mark.parametrize("text", [
+    "", "Job", "Job=", "=spec", "job=spec.template", "Job=spec..template", "Job=spec.tasks[*].template", "Job=spec[0]", "Job=.spec",
+    "Job.EXAMPLE=spec", "Job=spec\n", "Job=" + "a." * 20 + "a",
+])  # fmt: skip
+def test_a_kind_that_is_not_in_its_form_is_refused_with_the_form(text):
+    with pytest.raises(ValueError, match="KIND=PATH"):
+        TemplateKind.parse(text)
+
+
+def test_a_list_that_is_none_has_no_template():
+    kind = TemplateKind.parse("Job=spec.tasks[].template")
+    for spec in ({}, {"tasks": None}, {"tasks": {}}, {"tasks": []}):
+        assert not [*workloads({**VOLCANO, "spec": spec}, (kind,))]
+    (broken,) = workloads({**VOLCANO, "spec": {"tasks": ["text"]}}, (kind,))
+    assert broken.bare
 
 
 def test_a_cron_jobs_metadata_is_that_of_its_job():

@@ -21,7 +21,8 @@ from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod
 from netinit.inject.adding.canaries import BARE_POD
 from netinit.inject.adding.values import merge_values
-from netinit.inject.deciding.webhooks import current_webhooks, early_webhook, firing, parse_webhooks
+from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook, firing
+from netinit.inject.deciding.webhooks import parse_webhooks
 from netinit.installation.chart import set_value
 from netinit.options.declare import extract_flags
 from netinit.webhook.configuration import Texts, load

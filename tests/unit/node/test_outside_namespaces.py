@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from helm import render_chart
-from netinit.inject.deciding.webhooks import Webhook, current_webhooks, early_webhook, parse_injectors
+from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
+from netinit.inject.deciding.webhooks import Webhook, parse_injectors
 from netinit.node.outside_namespaces import find_outside, format_names, replace_list
 
 NAMESPACES = {
