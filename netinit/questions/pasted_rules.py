@@ -43,15 +43,8 @@ from netinit.rules.model import OWNED_CHAINS, Plan
 from netinit.rules.nft.listing_objects import read_objects
 from netinit.rules.nft.listing_text import BEGINS, read_listing
 from netinit.rules.targets import Capture, Jump
-from netinit.simulate.ruleset import (
-    LoadedChain,
-    LoadedRule,
-    Ruleset,
-    load_listing,
-    load_plan,
-    map_chains,
-    with_plan,
-)
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan, map_chains, with_plan
 from netinit.simulate.stand_ins import EXAMPLE_POD, stand_in
 
 LABEL = "--rules"

@@ -6,15 +6,15 @@ is rendered with a unique value, which a placeholder replaces.
 
 from __future__ import annotations
 
-from netinit.base.net import FAMILIES, Network
+from netinit.base.net import FAMILIES
 from netinit.base.records import Record
-from netinit.options import LAYOUTS, OFF, ON, TPROXY, Options, offline
+from netinit.options import LAYOUTS, OFF, ON, TPROXY
 from netinit.options.interception import SIDECAR
-from netinit.rules import layouts
 from netinit.rules.iptables.ownership import jumps_to_ours, target_of
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import OWNED_CHAINS
+from netinit.rules.sample_plans import items_of, make_plans, make_samples
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
     Values = tuple[tuple[str, object], ...]  # of placeholders, with their kinds
 
 EXCLUDED, VIRTUAL, MARK, OTHER = "an excluded interface", "an interface of a VM", "the mark", "another value"  # kinds of placeholders
-TPROXY_MARK, UID, GID, EXCLUDED_NAME, VIRTUAL_NAME = 0x7E57AB1E, 4200000011, 4200000013, "excluded0", "virtual0"
-LOOPBACK = Network.parse("127.199.0.0/16")
-PLACEHOLDERS: dict[object, str] = {
-    TPROXY_MARK: MARK, UID: OTHER, GID: OTHER, EXCLUDED_NAME: EXCLUDED, VIRTUAL_NAME: VIRTUAL, LOOPBACK: OTHER,
+_KINDS = {
+    "tproxy_mark": MARK, "exclude_interfaces": EXCLUDED, "virtual_interfaces": VIRTUAL,
+    "proxy_uids": OTHER, "proxy_gids": OTHER, "loopback_cidr": OTHER,
 }  # fmt: skip
-_VALUES: dict[str, Any] = {
-    "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "proxy_uids": (UID,), "proxy_gids": (GID,),
-    "tproxy_mark": TPROXY_MARK, "virtual_interfaces": (VIRTUAL_NAME,),
-    "exclude_interfaces": (EXCLUDED_NAME,), "loopback_cidr": LOOPBACK, "redirect_dns": True, "capture_all_dns": True,
+SAMPLES = {field: sample[:1] if type(sample) is tuple else sample for field, sample in make_samples(_KINDS).items()}
+PLACEHOLDERS: dict[object, str] = {items_of(SAMPLES[field])[0]: kind for field, kind in _KINDS.items()}
+_VALUES: dict[str, Any] = SAMPLES | {
+    "inbound_mode": TPROXY, "inbound_ports": "*", "outbound_cidrs": "*", "redirect_dns": True, "capture_all_dns": True,
 }  # fmt: skip
 # Without the last option, another jump comes first. Istio's own rules that refuse IPv6 are in no chain of ours.
 _VARIANTS: tuple[dict[str, Any], ...] = ({"ipv6": ON, "drop_invalid": True}, {"ipv6": OFF}, {"ipv6": OFF, "istio_exact": True})
@@ -186,9 +185,8 @@ def layout_patterns() -> LayoutPatterns:
 def _render() -> Iterator[tuple[str, dict[str, tuple[list[Key], int]]]]:
     """Yield every table of the layouts' plans, with the keys of each chain's rules and how many are inserted."""
     for layout in SIDECAR:  # in built-in chains, the node agent's rules only jump to chains of ours
-        for variant in _VARIANTS if LAYOUTS[layout].refuses_ipv6 else _VARIANTS[:2]:
-            values = {field: value for field, value in {**_VALUES, **variant}.items() if Options.flag(field).applies_to(layout)}
-            plan = layouts.plan(Options(layout=layout, **values).settle(offline()))
+        variants = _VARIANTS if LAYOUTS[layout].refuses_ipv6 else _VARIANTS[:2]
+        for _, plan in make_plans(layout, [_VALUES | variant for variant in variants]):
             for family in FAMILIES:
                 for table, chains in write_plan(plan, family).items():
                     yield table, {

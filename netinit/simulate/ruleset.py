@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from netinit.base.net import Family, Network
 from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.rules.foreign_targets import DestinationNat, Several
-from netinit.rules.iptables.parse import parse_rule, part_comment, quote_rule
+from netinit.rules.iptables.parse import part_comment, quote_rule
 from netinit.rules.iptables.sets import Contents, resolve
-from netinit.rules.iptables.write import Listing, Written, write_plan
+from netinit.rules.iptables.write import Written, write_plan
 from netinit.rules.marking_targets import RestoreMark, SaveMark, SetMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Origin, Plan, Rule
@@ -352,23 +352,6 @@ def load_plan(plan: Plan, family: Family, written: Written | None = None) -> Rul
         rules_of_family[0].table if rules_of_family else 0,
         frozenset([Network.parse(one.cidr).first for one in plan.addresses if one.family is family]),
     )
-
-
-def load_listing(listing: Listing, family: Family) -> Ruleset:
-    """Load the rules of a listing, with counters if it has them. Raises ParseError."""
-    tables: Tables = {}
-    for table, listed in listing.items():
-        tables[table] = {}
-        for name, specs in listed.rules.items():
-            rules = []
-            for number, spec in enumerate(specs, 1):
-                counters, _, text = spec.partition("] ") if spec.startswith("[") else ("", "", spec)
-                rule = parse_rule(text, family)
-                packets = int(counters[1:].partition(":")[0]) if counters else None
-                rules.append(LoadedRule(number, text, rule, packets=packets, comment=rule.comment))
-            policy = listed.policies.get(name, "-")
-            tables[table][name] = LoadedChain(name, tuple(rules), "" if policy == "-" else policy)
-    return Ruleset(family, tables)
 
 
 def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:

@@ -17,8 +17,8 @@ from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.adding.meshconfig import ProxyConfigResource, ProxyConfigs
 from netinit.inject.adding.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, Namespace, runs_native_sidecars
 from netinit.kube import client as api
-from netinit.kube.access import find_service_account
 from netinit.kube.client import Cache, Client, Resource, follow, write_event
+from netinit.kube.service_account import find_service_account
 from netinit.serving.certificates import service_names
 from netinit.webhook.certificates import (
     CertificateState,

@@ -33,7 +33,8 @@ from netinit.rules.nft import model_table, plan_tables, render_script
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.rules.targets import format_chain
 from netinit.simulate.endpoints import format_endpoint, make_outbound
-from netinit.simulate.ruleset import Ruleset, load_listing, load_plan
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import Ruleset, load_plan
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.trace import DELIVERED, DROPPED, REFUSED, UNKNOWN
 from randomness import SEED

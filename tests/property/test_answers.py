@@ -16,7 +16,8 @@ from core import FAMILIES, parse_listing, plan
 from netinit.base.errors import TooManyPartsError
 from netinit.simulate.answers import follow_answer
 from netinit.simulate.engine import simulate
-from netinit.simulate.ruleset import load_listing, with_plan
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import with_plan
 from netinit.simulate.symbolic.answer_walk import find_loss, follow_answers, list_askers
 from netinit.simulate.symbolic.boxes import list_boxes
 from netinit.simulate.symbolic.hook_walk import divide

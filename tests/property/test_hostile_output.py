@@ -54,7 +54,8 @@ from netinit.rules.rule_patterns import layout_patterns
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.ruleset import load_listing, load_plan
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import load_plan
 from randomness import some
 
 pytestmark = pytest.mark.usefixtures("templates_parsed_once")

@@ -19,7 +19,8 @@ from core import IPV4, IPV6, Network, parse_listing, plan
 from goldens import BEHAVIOURS, options_of
 from netinit.rules.iptables.parse.__init__ import parse_rule
 from netinit.rules.model import NAT, OUTPUT
-from netinit.simulate.ruleset import ACCEPT, HookedChain, LoadedChain, LoadedRule, join_backends, load_listing
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import ACCEPT, HookedChain, LoadedChain, LoadedRule, join_backends
 from randomness import SEED
 from rules_data import read_cases, read_options
 from strategies import made_any_options

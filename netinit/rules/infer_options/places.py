@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
-from netinit.base.errors import OptionError
 from netinit.base.net import FAMILIES, Family, Network, PortRange, text_of
 from netinit.base.records import Record
-from netinit.options import ON, REDIRECT, REJECT, TPROXY, Interception, Options, offline
+from netinit.options import ON, REDIRECT, REJECT, TPROXY
 from netinit.options.kinds import ALL, NETWORKS_OR_ALL, Flag
 from netinit.rules.infer_options import release_plans as older
 from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import FILTER, Rule
+from netinit.rules.sample_plans import flags_of, items_of, make_plans, make_samples
 from netinit.rules.targets import Redirect
 
 Shape = tuple[Any, ...]  # of a rule, match or target: what it has whatever the values, without numbers, networks and interfaces
@@ -126,36 +125,34 @@ def find_places(layout: str, minor: int | None = None) -> tuple[dict[str, Option
 
     `minor`: of the release of Istio 1 whose rules are meant, if it is an earlier one.
     """
-    flags = {flag.field: flag for flag in Interception.flags if flag.applies_to(layout)}
-    samples = {field: found for number, (field, flag) in enumerate(flags.items()) if (found := _sample(flag, number)) is not None}
+    flags = flags_of(layout)
+    samples = make_samples(flags)
     fields = {_key(item): field for field, sample in samples.items() for item in items_of(sample)}
     plans: list[dict[str, dict[OptionPlace, bool]]] = []  # field -> places, and whether the option is the rule's origin
     occupants: dict[OptionPlace, set[Any]] = {}
     backwards: set[OptionPlace] = set()
     switches: dict[OptionPlace, dict[str, dict[Any, None]]] = {}
     makers: dict[Shape, set[tuple[str, Any]]] = {}  # the origins of a shape's rules, and the words given for them
-    for given in _variants(flags, samples):
-        with suppress(OptionError):  # without an option that this layout needs
-            settled = Options(layout=layout, **given).settle(offline())
-            made = plan(settled) if minor is None else older.plan(settled, minor)
-            plans.append({field: {} for field in samples})
-            for table, chain, rule in made.walk():
-                if table == FILTER and chain in untranslated.CHAINS:
-                    continue  # repeats a rule of nat
-                origin, shape = rule.origin.option if rule.origin else "", shape_of_rule(table, chain, rule)
-                word = given.get(origin)
-                makers.setdefault(shape, set()).add((origin, word if isinstance(word, (str, bool)) else None))
-                for place, items in _values_of(rule, shape):
-                    owners = [fields.get(_key(item), "") for item in items]
-                    occupants.setdefault(place, set()).update([
-                        owner or (CONSTANT if origin else item) for owner, item in zip(owners, items, strict=True)
-                    ])  # fmt: skip
-                    if given.get(origin) is True and not any(owners):
-                        switches.setdefault(place, {}).setdefault(origin, {}).update(dict.fromkeys(items))
-                    for owner in filter(None, owners):
-                        plans[-1][owner][place] = plans[-1][owner].get(place, False) or origin in (owner, flags[owner].needs)
-                    if owners[-1] and len(items) > 1 and _key(items[-1]) == _key(items_of(samples[owners[-1]])[0]):
-                        backwards.add(place)
+    make = plan if minor is None else partial(older.plan, minor=minor)
+    for given, made in make_plans(layout, _variants(flags, samples), make):
+        plans.append({field: {} for field in samples})
+        for table, chain, rule in made.walk():
+            if table == FILTER and chain in untranslated.CHAINS:
+                continue  # repeats a rule of nat
+            origin, shape = rule.origin.option if rule.origin else "", shape_of_rule(table, chain, rule)
+            word = given.get(origin)
+            makers.setdefault(shape, set()).add((origin, word if isinstance(word, (str, bool)) else None))
+            for place, items in _values_of(rule, shape):
+                owners = [fields.get(_key(item), "") for item in items]
+                occupants.setdefault(place, set()).update([
+                    owner or (CONSTANT if origin else item) for owner, item in zip(owners, items, strict=True)
+                ])  # fmt: skip
+                if given.get(origin) is True and not any(owners):
+                    switches.setdefault(place, {}).setdefault(origin, {}).update(dict.fromkeys(items))
+                for owner in filter(None, owners):
+                    plans[-1][owner][place] = plans[-1][owner].get(place, False) or origin in (owner, flags[owner].needs)
+                if owners[-1] and len(items) > 1 and _key(items[-1]) == _key(items_of(samples[owners[-1]])[0]):
+                    backwards.add(place)
     found = {field: _rank(field, [places[field] for places in plans], occupants) for field in samples}
     return {
         field: OptionPlaces(
@@ -193,18 +190,7 @@ def _variants(flags: dict[str, Flag], samples: dict[str, Any]) -> Iterator[dict[
                 values[field] = ALL if captured == ALL else ()
             elif word == NOTHING and captured == NOTHING:
                 values[field] = 0
-        yield {field: value for field, value in values.items() if field in flags}
-
-
-def _sample(flag: Flag, number: int) -> Any:
-    """Return values that no other option has, two of a list; None if the option has no values of a usual kind."""
-    first = 41000 + 2 * number
-    for text in (f"{first},{first + 1}", f"{first}", f"198.18.{number}.0/28,2001:db8:{number}::/64",
-                 f"198.19.{number}.1,2001:db8:{number}::1", f"127.{number}.0.0/16"):  # fmt: skip
-        with suppress(OptionError, ValueError):
-            value = flag.kind.read(text)
-            return None if isinstance(value, (bool, str)) else value
-    return None
+        yield values
 
 
 def _values_of(rule: Rule, shape: Shape) -> Iterator[tuple[OptionPlace, tuple[Any, ...]]]:
@@ -213,11 +199,6 @@ def _values_of(rule: Rule, shape: Shape) -> Iterator[tuple[OptionPlace, tuple[An
             value = getattr(part, name)
             if value and not isinstance(value, (str, bool)):
                 yield OptionPlace(shape, shape_of(part), name), items_of(value)
-
-
-def items_of(value: Any) -> tuple[Any, ...]:
-    """Return the elements of a list, or the only value."""
-    return value if type(value) is tuple else (value,)
 
 
 def _key(item: object) -> str:

@@ -14,7 +14,7 @@ from netinit.base.net import IPV4
 from netinit.questions.audit.report import examine, to_object
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
-from netinit.simulate.ruleset import load_listing
+from netinit.simulate.listed_rules import load_listing
 from schemas import check_schema
 from sweeps import choose
 

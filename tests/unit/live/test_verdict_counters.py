@@ -15,7 +15,7 @@ from netinit.live.verdict_counters import (
     find_fates,
 )
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.simulate.ruleset import load_listing
+from netinit.simulate.listed_rules import load_listing
 
 SOURCE = "iptables-nft"
 NOBODY = frozenset()

@@ -8,7 +8,7 @@ import pytest
 
 from allpackets import around, check_cover, check_members, divide_all
 from core import IPV4, Network, parse_listing
-from netinit.simulate.ruleset import load_listing
+from netinit.simulate.listed_rules import load_listing
 from sweeps import together
 
 ROUTED = around(IPV4, routes=((Network.parse("10.0.0.0/8"), "eth1"), (Network.parse("10.1.0.0/16"), "eth2")), forwards=True)

@@ -11,7 +11,7 @@ from netinit.base.net import FULL_MASK
 from netinit.simulate.answers import follow_answer
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.ruleset import load_listing
+from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.stand_ins import make_inbound
 
 POD = Surroundings(family=IPV4, addresses=(("lo", number_of("127.0.0.1")), ("eth0", number_of("192.0.2.10"))), forwards=True)

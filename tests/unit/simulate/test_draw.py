@@ -18,7 +18,8 @@ from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.ruleset import load_listing, load_plan
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import load_plan
 from sweeps import together
 
 FORMATS = {"text": render_text, "mermaid": render_mermaid, "dot": render_dot}

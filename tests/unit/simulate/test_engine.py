@@ -17,7 +17,8 @@ from netinit.simulate import one_packet
 from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
-from netinit.simulate.ruleset import HookedChain, join_backends, load_listing, resolve_sets, with_plan
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import HookedChain, join_backends, resolve_sets, with_plan
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces

@@ -7,7 +7,8 @@ import pytest
 from allpackets import around
 from core import IPV4, parse_listing
 from netinit.base.errors import TooManyPartsError
-from netinit.simulate.ruleset import join_backends, load_listing
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import join_backends
 from netinit.simulate.symbolic import chain_walk
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces

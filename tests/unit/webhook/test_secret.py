@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.base.errors import ClusterError
-from netinit.kube.access import Access, find_service_account
+from netinit.kube.access import Access
+from netinit.kube.service_account import find_service_account
 from netinit.webhook.certificates import from_secret
 from netinit.webhook.cluster import WatchedCluster
 from netinit.webhook.serving_state import ServingState

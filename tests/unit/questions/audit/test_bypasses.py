@@ -14,7 +14,7 @@ from netinit.questions.audit import kinds
 from netinit.questions.audit.bypasses import audit
 from netinit.questions.audit.words import _few, _list, merge_families
 from netinit.questions.pod_rules import PodRules
-from netinit.simulate.ruleset import load_listing
+from netinit.simulate.listed_rules import load_listing
 
 BY_DESIGN = ["proxy", "not-tcp", "not-tcp", "no-connection", "proxy-port", "local"]
 MOST_LINES = 15

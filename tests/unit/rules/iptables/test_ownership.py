@@ -20,26 +20,20 @@ from core import (
 )
 from listings import listing_of, make_listing
 from netinit.options.interception import LAYOUTS, SIDECAR
-from netinit.rules import rule_patterns
 from netinit.rules.iptables.parse import normalise
 from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.marking_targets import SetMark
 from netinit.rules.matches.context import Mark
 from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import BUILTIN_CHAINS, OPEN_CHAINS, OWNED_CHAINS, Rule
-from netinit.rules.rule_patterns import (
-    EXCLUDED_NAME,
-    GID,
-    LOOPBACK,
-    TPROXY_MARK,
-    UID,
-    VIRTUAL_NAME,
-    layout_patterns,
-    make_patterns,
-    read_values,
-)
+from netinit.rules.rule_patterns import SAMPLES, layout_patterns, make_patterns, read_values
 from netinit.rules.targets import Drop, Jump, Reject
 from strategies import made_options
+
+TPROXY_MARK, LOOPBACK = SAMPLES["tproxy_mark"], SAMPLES["loopback_cidr"]
+(EXCLUDED_NAME,), (VIRTUAL_NAME,), (UID,), (GID,) = (
+    SAMPLES[field] for field in ("exclude_interfaces", "virtual_interfaces", "proxy_uids", "proxy_gids")
+)
 
 EXCLUDED = """\
 nat PREROUTING -i eth1 -j RETURN
@@ -410,7 +404,7 @@ def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
 
     def drop_marked(builder, options):
         usual(builder, options)
-        builder.append("nat", "ISTIO_OUTPUT", Mark(value=rule_patterns.TPROXY_MARK, connection=True), to=Drop(), why="a test")
+        builder.append("nat", "ISTIO_OUTPUT", Mark(value=TPROXY_MARK, connection=True), to=Drop(), why="a test")
 
     monkeypatch.setattr(outbound, "enter", drop_marked)
     assert ours_by(make_patterns, elsewhere)["mangle PREROUTING"] == [1, 2]
