@@ -142,10 +142,10 @@ def _infer(snapshot: Snapshot, name: str, families: tuple[Family, ...], contents
             tables = decode_tables(snapshot, family, legacy=BACKENDS[name].tables == LEGACY_TABLES)
         except ValueError as error:
             raise ParseError(str(error)) from None
-        rules[family] = {
-            (table, chain.name): [as_listed(resolve(name_sets(rule, sets), contents)) for live in chain.rules for rule in live.rules]
+        rules[family] = as_listed({
+            (table, chain.name): [resolve(name_sets(rule, sets), contents) for live in chain.rules for rule in live.rules]
             for table, chains in tables.items() for chain in chains
-        }  # fmt: skip
+        })  # fmt: skip
     return from_iptables(rules, routing)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -358,3 +359,16 @@ def test_whatever_was_programmed_is_right_without_options(options, backend, thre
             reject()
         done = run_tool(own, "verify")
         assert done.returncode == 0, f"{format_options(options)}\n{done.stderr}{done.stdout}"
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_networks_of_a_set_are_shown_in_the_order_of_the_rules_that_name_them(pod, backend):
+    """A set has no order, and rules that log cannot change places without an effect."""
+    networks = "::1/128,2001:db8::/32,::/0,10.9.0.0/16,10.1.0.0/16"
+    words = ("-i", "*", "-x", networks, "--ipv6", "reject", "--reject-quic", "--log-rules")
+    assert run_tool(pod, "apply", *words, "--backend", backend, "--ipset-threshold", "1").returncode == 0
+    done = run_tool(pod, "verify")
+    assert done.returncode == 0, done.stdout
+    (shown,) = re.findall(r" -x (\S+)", done.stderr)
+    for version in (":", "."):
+        assert [one for one in shown.split(",") if version in one] == [one for one in networks.split(",") if version in one]
