@@ -372,3 +372,21 @@ def test_networks_of_a_set_are_shown_in_the_order_of_the_rules_that_name_them(po
     (shown,) = re.findall(r" -x (\S+)", done.stderr)
     for version in (":", "."):
         assert [one for one in shown.split(",") if version in one] == [one for one in networks.split(",") if version in one]
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+@pytest.mark.parametrize("more", [(), ("-k", "eth1"), ("-x", "2001:db8::/32")], ids=" ".join)
+def test_the_classic_layout_that_rejects_ipv6_is_told_by_rules_of_ipv4_alone(pod, backend, more):
+    words = ("-i", "203.0.113.0/25", "--layout", "classic", "--ipv6", "reject", *more)
+    assert run_tool(pod, "apply", *words, "--backend", backend).returncode == 0
+    done = run_tool(pod, "verify")
+    assert done.returncode == 0, done.stdout
+    assert "--ipv6 reject" in done.stderr
+
+
+def test_deleted_rules_of_ipv6_that_captured_inbound_connections_are_missing(pod):
+    assert run_tool(pod, "apply", "-b", "*", "-i", "203.0.113.0/25", "--layout", "classic", "--ipv6", "on", "--backend", "iptables-nft").returncode == 0
+    pod.run(["nft", "delete", "table", "ip6", "nat"], check=True)
+    done = run_tool(pod, "verify")
+    assert done.returncode == 3
+    assert "missing: IPv6 nat ISTIO_INBOUND" in done.stdout

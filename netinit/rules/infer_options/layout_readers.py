@@ -197,6 +197,11 @@ class Classic(LayoutReader):
 
     def correct(self, found: dict[str, Any]) -> None:
         self.warn_of_sets()
+        self._correct_networks(found)
+        if not self.rules.get(IPV6, True) and not found.get("inbound_ports") and found["outbound_cidrs"] != ALL:
+            found["ipv6"] = REJECT  # with which these are all rules
+
+    def _correct_networks(self, found: dict[str, Any]) -> None:
         excluded, captured = list(found.get("exclude_outbound_cidrs", ())), found.get("outbound_cidrs", ())
         lasts = [rules[-1] for rules in self.rules_of(NAT, ISTIO_OUTPUT)]
         if not any(isinstance(rule.target, Return) and not rule.matches for rule in lasts):  # else: everything else is excluded
