@@ -335,3 +335,31 @@ def test_with_tproxy_the_answers_to_a_forwarded_connection_are_diverted_and_expl
             asked = run_tool(pod, "explain", "--live", "inbound", "--interface", "tap0", "--from", "10.78.0.1", "--to", "203.0.113.7:80")
             found.append((arrived, asked.stdout.split(":")[0], "its answer does not come back: it is delivered to this pod" in asked.stdout))
     assert found == [(("outside", 80), "direct", False), ("timeout", "direct", True)]
+
+
+UNKNOWABLE = (
+    "limit --limit 5/sec", "statistic --mode random --probability 0.5", "statistic --mode nth --every 2 --packet 0", "recent --name x --set",
+    "hashlimit --hashlimit-above 5/sec --hashlimit-mode srcip --hashlimit-name x", "connlimit --connlimit-above 20", "quota --quota 1000",
+)  # fmt: skip
+ENDS = {  # of a foreign rule with such a match: what may become of a connection that the plan captures
+    ("filter", "LOG"): {"captured"}, ("filter", "ACCEPT"): {"captured"}, ("mangle", "MARK --set-mark 7"): {"captured"},
+    ("filter", "DROP"): {"captured", "dropped"}, ("mangle", "DROP"): {"captured", "dropped"}, ("filter", "REJECT"): {"captured", "dropped"},
+    ("nat", "ACCEPT"): {"captured", "dropped", "direct"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("match", UNKNOWABLE)
+def test_a_match_that_depends_on_earlier_packets_leaves_open_only_what_its_rule_can_do(pod, variant, match):
+    start_servers(pod)
+    assert run_tool(pod, "apply", *SIDECAR, "--istio-exact", "--backend", variant).returncode == 0
+    for (table, target), ends in ENDS.items():
+        rule = f"-t {table} {{}} OUTPUT -p tcp -m {match} -j {target}"
+        damage(pod, variant, rule.format("-I"))
+        found = explain(pod, "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID), "--gid", str(APP_ID), "--istio-exact")
+        expected = ("captured", False) if ends == {"captured"} else ("unknown", "direct" not in ends)
+        assert (found["verdict"], found["captured_or_dropped"]) == expected, rule
+        for _ in range(2):
+            arrived = pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID, timeout=0.4)
+            real = "dropped" if arrived.outcome != "answered" else "captured" if arrived.server == "proxy" else "direct"
+            assert real in ends, rule
+        damage(pod, variant, rule.format("-D"))
