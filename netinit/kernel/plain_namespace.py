@@ -29,6 +29,7 @@ USUAL_KINDS = (
     b"ipip", b"sit", b"gre", b"gretap", b"erspan", b"ip6tnl", b"ip6gre", b"vti", b"vti6",
 )  # fmt: skip
 IFF_UP = 1  # linux/if.h
+FORWARDED = 2  # NF_INET_FORWARD, the hook of packets for other hosts: what a plan captures is none of these
 SHORT_PREFIX = 8  # 0.0.0.0/1 and 128.0.0.0/1 are a default route, as OpenVPN makes one
 _BITS = {family.number: family.bits for family in FAMILIES}
 _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 128)}
@@ -37,7 +38,7 @@ _LOOPBACK = {2: (inet_pton(2, "127.0.0.0")[:1], 8), 10: (inet_pton(10, "::1"), 1
 def is_plain(
     known: KnownChains, *, tables: Collection[int], addresses: Collection[str], excluded: Collection[str], own_legacy: bool, sure: bool
 ) -> bool:
-    """Whether only the `known` chains, each as expected, affect packets here. Raises OSError.
+    """Whether only the `known` chains, each as expected, affect packets that are not forwarded. Raises OSError.
 
     `tables`: routing tables that may hold local routes. `addresses`: those that the loopback device may have. `excluded`:
     devices that no default route may use. `own_legacy`: the caller knows every legacy rule. `sure`: check BPF programs and
@@ -60,6 +61,8 @@ def _holds_only(known: KnownChains) -> bool:
             missing.discard(place)
             if chain.facts != wanted:
                 return False
+        elif chain.hook == FORWARDED and chain.family in (netlink.INET, *netlink.OF_IPTABLES):
+            continue
         elif chain.is_base and chain.uses:
             return False
         if not chain.policy:

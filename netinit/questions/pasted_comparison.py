@@ -37,7 +37,7 @@ from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, is_ours, 
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.regions import Region, in_states, marked, unmarked
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space
-from netinit.simulate.trace import CAPTURED, DROPPED
+from netinit.simulate.trace import CAPTURED
 
 DIFFERENT = "different"  # kind of a difference: packets
 MAX_SHOWN = 20  # kinds of packets
@@ -138,7 +138,7 @@ def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions,
             likely = plain or likely
             found = _describe(replace(change, regions=tuple(likely)), ESCAPING)
             key = (change.direction, change.who, change.ends, change.why)
-            if change.ends[1][0] == DROPPED or not plain:
+            if change.never_passes or not plain:
                 sender = "" if plain else " (only a process with NET_ADMIN sends this mark)"
                 doubts.setdefault(key, f"{found.rule}{sender}: {found.purpose}, where {order}; {found.origin}")
             else:

@@ -24,7 +24,8 @@ from node_agent import Api, Node, make_validated_pod
 from programming import TOOL
 
 OPTIONS = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on")
-FOREIGN = "nft add table inet x; nft add chain inet x o '{ type filter hook output priority raw; }'; nft add rule inet x o udp dport 9 drop"
+UNMET = "nft add table inet y; nft add chain inet y f '{ type filter hook forward priority 0; }'; nft add rule inet y f tcp dport 9 drop"
+MET = "nft add table inet x; nft add chain inet x o '{ type filter hook output priority raw; }'; nft add rule inet x o udp dport 9 drop"
 
 
 def used(who):
@@ -37,7 +38,7 @@ def measure_verify(runs):
     for backend in ("iptables-nft", "nftables", "iptables-legacy"):
         with Pod() as pod:
             pod.run([*TOOL, "apply", *OPTIONS, "--backend", backend], check=True)
-            for what, command in (("", "true"), (", foreign rules", FOREIGN)):
+            for what, command in (("", "true"), (", foreign rules not met", UNMET), (", foreign rules met", MET)):
                 pod.run(["sh", "-ec", command], check=True)
                 wall, spent = [], []
                 for _ in range(runs):

@@ -3,8 +3,9 @@
     python tests/kernel/neighbours.py           prints the table; root is needed
     python tests/kernel/neighbours.py --write   writes it into the page
 
-Each rule set is loaded before and after netinit's rules, on each backend. `wrong`: explain names an end that a connection does not
-have, or verify is silent about an escape. `unknown`: explain's answer. `false alarm`: verify names an escape whose connection is captured.
+Each rule set is loaded before and after netinit's rules, on each backend and in each mode. `wrong`: explain names an end that a
+connection does not have, or verify is silent about an escape. `unknown`: explain's answer. `false alarm`: verify names an escape whose
+connection is captured.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from test_foreign_against_kernel import (  # noqa: E402
     APP_ID,
     APP_PORTS,
     LEGACY,
+    NATIVE,
     NFT,
     OUTSIDE,
     OUTSIDE6,
-    PLANS,
     POD,
     POD6,
+    SIDECAR,
     SILENCE,
-    TRANSPARENT,
     Trial,
     judge,
 )
@@ -46,8 +47,12 @@ FILES = {path.name: path for path in (*sorted(RECORDED.glob("*.*")), *sorted(WRI
 ADDRESS_SETS = ("cali40masq-ipam-pools", "cali40all-ipam-pools", "cali40all-hosts-net", "cilium_node_set_v4")
 PAGE, BEGIN, END = ROOT / "docs" / "neighbours.md", "<!-- neighbours -->\n", "<!-- end -->"
 ORDERS = ("before", "after")
-OF_A_RUN = 34  # connections: 5,000 of all rule sets, backends and orders
+WAYS = [(backend, mode) for backend in (NFT, LEGACY, NATIVE) for mode in ("REDIRECT", "TPROXY")]
+EXACT = {(NFT, "REDIRECT"), (LEGACY, "TPROXY"), (NATIVE, "TPROXY")}  # with --istio-exact: what the others' answers do not need
+OF_A_RUN = 17  # connections: 5,000 of all rule sets, backends, modes and orders
 PROXY_ID = 1337
+HEAD = "| rules | connections | wrong | unknown | alarms of verify | of these false |"  # before and after
+FALSE_ALARM = "false alarm: "
 
 
 def load(pod: Pod, path: Path, backend: str) -> str:
@@ -77,24 +82,28 @@ def draw_connections(random: Random, count: int) -> list[tuple[str, Probe]]:
     return found
 
 
-def measure(name: str, backend: str, order: str, count: int = OF_A_RUN) -> tuple[Counter[str], list[str]]:
-    """Counts of one rule set on one backend, and what was wrong."""
+def measure(name: str, way: tuple[str, str], order: str, count: int = OF_A_RUN) -> tuple[Counter[str], list[str]]:
+    """Counts of one rule set on one backend in one mode, and what was wrong."""
     counted: Counter[str] = Counter()
+    backend, mode = way
+    options = [*SIDECAR, "-m", mode, *["--istio-exact"] * (way in EXACT)]
     with Pod() as pod:
-        start_servers(pod, app=APP_PORTS, outside=APP_PORTS, transparent=TRANSPARENT.get(backend, ()))
-        steps = [lambda: load(pod, FILES[name], backend), lambda: _apply(pod, backend)]
+        start_servers(pod, app=APP_PORTS, outside=APP_PORTS, transparent=(15006,) if mode == "TPROXY" else ())
+        steps = [lambda: load(pod, FILES[name], backend), lambda: _apply(pod, options, backend)]
         for step in steps if order == "before" else reversed(steps):
             if refused := step():
-                return counted, [f"{name} {backend} {order}: not loaded: {refused}"]
-        planned = plan(Options.from_argv(PLANS[backend], {}))
-        random = Random(f"{SEED} {name} {backend} {order}")
-        wrong = judge(pod, planned, backend, Trial(), draw_connections(random, count), counted)
+                return counted, [f"{name} {backend} {mode} {order}: not loaded: {refused}"]
+        random = Random(f"{SEED} {name} {backend} {mode} {order}")
+        wrong = judge(pod, plan(Options.from_argv(options, {})), backend, Trial(), draw_connections(random, count), counted)
     counted["runs"] += 1
-    return counted, [f"{name} {backend} {order}: {one}" for one in wrong]
+    counted["sent"] = sum(counted[one] for one in ("captured", "escaped", "gone"))
+    counted["false alarms"] = sum(FALSE_ALARM in one for one in wrong)
+    counted["wrong"] = len(wrong) - counted["false alarms"]
+    return counted, [f"{name} {backend} {mode} {order}: {one}" for one in wrong]
 
 
-def _apply(pod: Pod, backend: str) -> str:
-    done = run_tool(pod, "apply", *PLANS[backend], "--backend", backend)
+def _apply(pod: Pod, options: list[str], backend: str) -> str:
+    done = run_tool(pod, "apply", *options, "--backend", backend)
     return done.stderr[-200:] if done.returncode else ""
 
 
@@ -102,19 +111,15 @@ def list_rows(names: list[str]) -> tuple[list[list[str]], list[str], Counter[str
     """A row for each software, everything that was wrong, and the sums."""
     rows, problems, whole = [], [], Counter[str]()
     for name in names:
-        counted: Counter[str] = Counter()
-        wrong: list[str] = []
-        for backend in PLANS:
+        counted = {order: Counter[str]() for order in ORDERS}
+        for way in WAYS:
             for order in ORDERS:
-                found, more = measure(name, backend, order)
-                counted += found
-                wrong += more
-        sent = sum(counted[one] for one in ("captured", "escaped", "gone"))
-        counted["sent"], counted["wrong"] = sent, sum("false alarm" not in one for one in wrong)
-        counted["false alarms"] = sum("false alarm" in one for one in wrong)
-        whole += counted
-        problems += wrong
-        rows.append([name, *[str(counted[one]) for one in ("sent", "wrong", "not predicted", "alarms", "false alarms")]])
+                found, wrong = measure(name, way, order)
+                counted[order] += found
+                problems += wrong
+        sums = [[str(one[what]) for one in counted.values()] for what in ("wrong", "not predicted", "alarms", "false alarms")]
+        rows.append([name, str(sum(one["sent"] for one in counted.values())), *map(", ".join, sums)])
+        whole.update(counted["before"] + counted["after"])
     return rows, problems, whole
 
 
@@ -122,7 +127,7 @@ def main() -> None:
     """Measures all, and prints or writes the table."""
     names = [one for one in sys.argv[1:] if not one.startswith("--")] or [*FILES]
     rows, problems, whole = list_rows(names)
-    lines = ["| rules | connections | wrong | unknown | alarms of verify | of these false |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = [HEAD, "| --- | --- | --- | --- | --- | --- |"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     unknown = 100 * whole["not predicted"] / max(whole["sent"], 1)
     false = 100 * whole["false alarms"] / max(whole["runs"], 1)
@@ -131,7 +136,8 @@ def main() -> None:
     print("\n".join([*lines, *problems]))
     if "--write" in sys.argv:
         text = PAGE.read_text()
-        begin, end = text.index(BEGIN) + len(BEGIN), text.index(END)
+        begin = text.index(BEGIN) + len(BEGIN)
+        end = text.index(END, begin)
         PAGE.write_text(text[:begin] + "\n".join(lines) + text[end:])
 
 

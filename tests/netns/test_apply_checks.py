@@ -9,7 +9,7 @@ import pytest
 
 from in_force_cases import CAPTURED, ESCAPES, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
 from laboratory import Pod, start_servers
-from programming import FOLDERS, needs, run_tool
+from programming import FOLDERS, TOOL, needs, run_tool
 
 LIBIPTC = "libiptc"
 CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
@@ -104,3 +104,28 @@ def test_a_second_run_starts_no_program_to_look(backend, options, require_netns,
         other = run_tool(pod, "apply", *asked, "-q", "23", env={"PATH": f"{tmp_path}:{FOLDERS}"})
     assert other.returncode == 1, other.stderr
     assert not (tmp_path / "started").exists(), "differences are found without a program too"
+
+
+NOT_MET = {  # foreign rules, and whether a packet that the plan captures meets their chain
+    "nothing": ((), False),
+    "an empty chain": (("{program} -t nat -N DOCKER",), False),
+    "forwarded packets": (("{program} -t filter -N DOCKER-USER", "{program} -t filter -A FORWARD -j DOCKER-USER", "{program} -P FORWARD DROP"), False),
+    "forwarded packets in a table of nft": (("nft add table inet x", "nft add chain inet x f {{ type filter hook forward priority 0; policy drop; }}",
+                                             "nft add rule inet x f tcp dport 80 drop"), False),
+    "forwarded frames": (("nft add table bridge x", "nft add chain bridge x f {{ type filter hook forward priority 0; }}", "nft add rule bridge x f counter drop"), True),
+    "own packets": (("{program} -t filter -A OUTPUT -p udp --dport 9 -j DROP",), True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", [NFT, NATIVE])
+@pytest.mark.parametrize("what", NOT_MET)
+def test_apply_loads_the_prover_only_for_rules_that_planned_packets_meet(require_netns, what, backend):
+    needs(backend)
+    commands, met = NOT_MET[what]
+    with Pod() as pod:
+        for command in commands:
+            pod.run(["sh", "-ec", command.format(program=NFT).replace("{", "'{").replace("}", "}'")], check=True)
+        done = pod.run([TOOL[0], "-X", "importtime", *TOOL[1:], *OPTIONS, "--backend", backend])
+        assert done.returncode == 0, done.stderr
+        assert ("netinit.live.in_force" in done.stderr) is met
+        assert "may divert" not in done.stderr

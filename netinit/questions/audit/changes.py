@@ -39,6 +39,7 @@ class FateChange:
     regions: tuple[Region, ...]
     unseen: str = ""  # why nobody can send these packets, or see the difference
     ends: tuple[End, End] = (("", 0, False), ("", 0, False))  # of the treatments
+    never_passes: bool = False  # afterwards, the packets are dropped, or captured or dropped
 
 
 def find_changes_of_fate(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
@@ -83,7 +84,8 @@ def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
         regions = unite_by_space(one.region for one in alike)
         who = merge_families([(describe(region), region.space.family) for region in regions], len(after.hosts))
         ends = (_end(alike[0].before), _end(alike[0].after))
-        changes.append(FateChange(direction, who, *fates, why, known, regions, unseen, ends))
+        never_passes = alike[0].after.verdict == DROPPED or alike[0].after.at_worst_dropped
+        changes.append(FateChange(direction, who, *fates, why, known, regions, unseen, ends, never_passes))
     return tuple(changes)
 
 

@@ -40,7 +40,8 @@ def _name_network(rule: Rule) -> Network | None:
     if not rule.matches:
         return WHOLE[rule.families[0]]
     only = rule.matches[0]
-    return only.networks[0] if type(only) is Destination and len(rule.matches) == len(only.networks) == 1 and not only.negated else None
+    is_plain = type(only) is Destination and not only.negated and len(rule.matches) == len(only.networks) == 1
+    return only.networks[0] if is_plain else None
 
 
 def find_threshold(lists: Mapping[str, Sequence[Network]], owner: str, live: Contents, given: int) -> int:

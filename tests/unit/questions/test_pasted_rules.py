@@ -319,6 +319,14 @@ def test_foreign_rules_that_drop_captured_packets_are_a_warning_or_a_difference_
     assert not verify_dump(read_rules([("theirs", (PRODUCTS / "tailscale.rules").read_text())], PLAIN), strict=True).ok
 
 
+def test_foreign_rules_that_may_drop_captured_packets_but_let_none_escape_are_a_warning():
+    limited = "-p tcp -m hashlimit --hashlimit-above 5/sec --hashlimit-mode srcip --hashlimit-name x -j DROP"
+    text = f"*filter\n:INPUT ACCEPT\n:FORWARD ACCEPT\n:OUTPUT ACCEPT\n-A OUTPUT {limited}\nCOMMIT\n"
+    found = verify_dump(read_rules([("theirs", text)], PLAIN), strict=False)
+    assert found.ok
+    assert any("captured or dropped, never past the proxy" in text for text in found.warnings)
+
+
 @pytest.mark.parametrize("product", [path.name for path in sorted(PRODUCTS.iterdir())])
 def test_recorded_rules_of_products_are_read_and_judged_beside_a_plan(product):
     source = read_rules([(product, (PRODUCTS / product).read_text())], PLAIN)
