@@ -21,7 +21,6 @@ LEVELS = ("none", "error", "warn", "info", "debug")
 SCOPE = "default"
 TERMINATION_LOG = "/dev/termination-log"
 STDERR = 2
-TERMINATION_BYTES = 4096  # the kubelet keeps the last 4096 bytes of the file: a longer message would lose its beginning
 
 
 class Log:
@@ -121,23 +120,3 @@ def format_time(nanoseconds: int) -> str:
     """Format a time as RFC 3339 with microseconds, in UTC."""
     year, month, day, hour, minute, second = time.gmtime(nanoseconds // 10**9)[:6]
     return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{nanoseconds % 10**9 // 1000:06}Z"
-
-
-def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
-    """Write the message that `kubectl describe pod` shows; False if the file is missing, a symbolic link or not writable.
-
-    Never raises, because the process is about to end with another error.
-    """
-    lines = "\n".join([escape(line) for line in split_message(message)])
-    data = lines.encode()[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()
-    try:
-        descriptor = posix.open(path, posix.O_WRONLY | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOFOLLOW)
-    except OSError:
-        return False
-    try:
-        posix.write(descriptor, data)
-    except OSError:
-        return False
-    finally:
-        posix.close(descriptor)
-    return True

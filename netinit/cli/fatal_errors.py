@@ -7,14 +7,16 @@ import traceback
 from collections.abc import Mapping, Sequence
 
 from netinit.base.errors import BackendUnavailableError, NetinitError
-from netinit.base.logs import Log, write_termination_log
+from netinit.base.logs import TERMINATION_LOG, Log
 from netinit.base.output import show_lines, shows_on_a_terminal
-from netinit.base.sanitize import split_message
+from netinit.base.sanitize import escape, split_message
+from netinit.base.system import posix
 from netinit.options import FLAGS
 from netinit.options.declare import extract_flags
 from netinit.options.kinds import TRUE_WORDS
 
 NAME = "netinit"  # prefix of errors, whatever the program's name
+TERMINATION_BYTES = 4096  # the kubelet keeps the last 4096 bytes of the file: a longer message would lose its beginning
 
 
 def report(words: Sequence[str], environ: Mapping[str, str], message: str, *, as_event: bool) -> None:
@@ -62,3 +64,23 @@ def diagnose(error: NetinitError) -> str:
     except Exception:  # noqa: BLE001 - a failing doctor must not hide the error itself
         return ""
     return f"\n{message}" if message else ""
+
+
+def write_termination_log(message: str, path: str = TERMINATION_LOG) -> bool:
+    """Write the message that `kubectl describe pod` shows; False if the file is missing, a symbolic link or not writable.
+
+    Never raises, because the process is about to end with another error.
+    """
+    lines = "\n".join([escape(line) for line in split_message(message)])
+    data = lines.encode()[:TERMINATION_BYTES].decode("utf-8", "ignore").encode()
+    try:
+        descriptor = posix.open(path, posix.O_WRONLY | posix.O_TRUNC | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        posix.write(descriptor, data)
+    except OSError:
+        return False
+    finally:
+        posix.close(descriptor)
+    return True

@@ -40,8 +40,9 @@ def _name_network(rule: Rule) -> Network | None:
     if not rule.matches:
         return WHOLE[rule.families[0]]
     only = rule.matches[0]
-    is_plain = type(only) is Destination and not only.negated and len(rule.matches) == len(only.networks) == 1
-    return only.networks[0] if is_plain else None
+    if isinstance(only, SetDestination) or not isinstance(only, Destination) or only.negated:
+        return None
+    return only.networks[0] if len(rule.matches) == len(only.networks) == 1 else None
 
 
 def find_threshold(lists: Mapping[str, Sequence[Network]], owner: str, live: Contents, given: int) -> int:
