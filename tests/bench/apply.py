@@ -239,7 +239,7 @@ def print_table(rows: list[dict[str, float | str]]) -> None:
             cells.append(f"{ratio:8.2f}{mark}")
         budget, ratio = BARE_BUDGETS.get((row["backend"], row["excluded"])), row["first/bare"]
         cells.append(f"{ratio:10.2f}{' ' if budget is None else '✔' if ratio <= budget else '✘'}")
-        cells.append(f"{row['memory']:6.1f}{' ' if row['memory'] <= RSS_BUDGET or row['excluded'] or '+' in row['backend'] else '✘'}")
+        cells.append(f"{row['memory']:6.1f}{' ' if row['memory'] <= RSS_BUDGET or row['excluded'] or row['backend'].endswith(tuple(FOREIGN_RULES)) else '✘'}")
         print(" ".join(cells))
     print("times in ms, medians; floor: python3 -I -S -c pass, /fl: processor time; bare: nft, or ipset and the restore programs, alone and one after the other")
     print(", ".join([f"{b} {n} at {c}: ≤ {v} × floor" for (b, n, c), v in BUDGETS.items()] + [f"{b} first at {c}: ≤ {v} × bare" for (b, c), v in BARE_BUDGETS.items()]))
