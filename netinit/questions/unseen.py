@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Any
 
 from netinit.base.net import FULL_MASK
 from netinit.questions.pod_rules import PodRules
-from netinit.rules.matches.packet import Owner
 from netinit.simulate.answers import UserAndGroup
 from netinit.simulate.condition import Condition
 from netinit.simulate.ruleset import Ruleset
@@ -99,10 +99,10 @@ def _differ_by_zone(found: Divergence) -> Region:
 def _list_users(*rulesets: Ruleset) -> list[UserAndGroup]:
     """A user and a group of each kind that rules distinguish; none if there are too many."""
     rules = [loaded.rule for ruleset in rulesets for chain in ruleset.list_chains() for loaded in chain.rules]
-    owners = {match for rule in rules for one in rule.matches for match in one.parts if isinstance(match, Owner)}
+    owners: set[Any] = {match for rule in rules for one in rule.matches for match in one.parts if match.sender_ids}
 
     def list_ids(kind: str) -> list[int]:
-        ends = {end for one in owners if one.kind == kind for end in (one.first, one.last + 1)}
+        ends = {end for one in owners if getattr(one, one.sender_ids) == kind for end in (one.first, one.last + 1)}
         return sorted({0, *ends} - {NO_ID, NO_ID + 1})
 
     found = [*product(list_ids("uid"), list_ids("gid"))]

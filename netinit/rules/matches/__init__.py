@@ -31,6 +31,7 @@ class Match(Record):
     place = EXTENSION  # in a listing
     listed = ""  # the field with alternatives, if the match has any
     nft_chain = ""  # suffix of the chain's name if nft tests the match in a separate chain, after all others
+    sender_ids = ""  # the field with the kind of ids that senders have, if the match is about some from `first` to `last`
     of_connection = False  # whether it holds for all packets that one side of a connection sends, or for none
     tracks = False  # whether a rule with this match enables connection tracking
     protocol = ""  # that the match implies; written before it as `-p`

@@ -268,6 +268,7 @@ class Owner(Match):
     """Matches packets of sockets of the users or groups from `first` to `last` (section owner; only at OUTPUT)."""
 
     of_connection = True
+    sender_ids = "kind"
     kind: str  # uid or gid
     first: int
     last: int
