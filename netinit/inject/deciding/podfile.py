@@ -190,6 +190,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         note = f"{lacks}: these are the options that a CNI plugin makes of its annotations"
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
+    applications, proxy = applications_of(spec, container), find_unnamed_proxy(spec, container, options)
     return PodFacts(
         name=one.title,
         options=options,
@@ -204,12 +205,12 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
-        users=tuple([ContainerUser(string(one.get("name")), *user_of(one, spec)) for one in applications_of(spec, container)]),
+        users=tuple([ContainerUser(string(one.get("name")), *user_of(one, spec)) for one in applications if one is not proxy]),
         shared_owners=shared_owners(spec, container, options),
         rule_changers=find_rule_changers(pod),
         accepted=_accepted(annotations),
         by_annotation=not programs or read_status(pod) is not None,
-        proxy_ports=proxy_ports(spec, annotations, find_unnamed_proxy(spec, container, options)),
+        proxy_ports=proxy_ports(spec, annotations, proxy),
     )
 
 
