@@ -35,7 +35,8 @@ from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
 from netinit.golang.sprig import REFUSED
 from netinit.inject.adding import istio_functions
-from netinit.inject.deciding.annotations import known_keys
+from netinit.inject.deciding.annotations import PROXY_CONFIG, known_keys
+from netinit.inject.deciding.pod_options import BY_AGENT, REDIRECTION
 from netinit.options import Options
 from netinit.options.declare import OF_ISTIO, OF_OURS, PLAIN, WITHOUT_FLAG
 from netinit.options.file import SCHEMA
@@ -118,7 +119,7 @@ def _render_flags(flags: list[Flag]) -> Iterator[str]:
         names = ", ".join([f"`{name}`" for name in list_names(flag)])
         default = f" Default: `{format_default(flag)}`." if format_default(flag) else ""
         head = f"{_spell(flag)} ({names})" if flag.long and names else _spell(flag) if flag.long else names
-        listed = ", ".join([f"`{name}`" for name in annotations_of(flag)])
+        listed = ", ".join([*[f"`{name}`" for name in annotations_of(flag)], *_by_agent(flag)])
         by_pod = f" [Annotation](annotations.md): {listed}." if listed else ""
         yield f"- {head}: {flag.help.translate(_MARKUP)}{default}{by_pod}"
 
@@ -135,6 +136,14 @@ def annotations_of(flag: Flag) -> tuple[str, ...]:
     return (*flag.istio_annotations, *([flag.annotation] if flag.annotation else []))
 
 
+def _by_agent(flag: Flag) -> list[str]:
+    """How a pod sets an option that has no annotation of its own: by a variable of the proxy, or of an ambient pod."""
+    by_plugin = "" if flag.pod_variable in flag.variables else " where a CNI plugin programs the pod"
+    variable = f"`{PROXY_CONFIG}`, proxyMetadata `{flag.pod_variable}`{by_plugin}" if flag.pod_variable and not annotations_of(flag) else ""
+    of_agent = f"`{BY_AGENT[flag.field]}` of an ambient pod" if flag.field in BY_AGENT else ""
+    return [one for one in (variable, of_agent) if one]
+
+
 def render_annotations() -> str:
     """The annotations that set options, with value, default and example, and below the names of all others that are read."""
     rows = [(name, flag) for flag in Options.flags for name in annotations_of(flag)]
@@ -143,9 +152,17 @@ def render_annotations() -> str:
         default = f" Default: `{format_default(flag)}`." if format_default(flag) else ""
         value = "true&#124;false" if flag.kind is SWITCH else flag.kind.metavar.translate(_MARKUP)
         lines.append(f'- `{name}` {value} (`{flag.label}`): {flag.help.translate(_MARKUP)}{default} Example: `{name}: "{EXAMPLES[flag.kind.metavar]}"`')
+    lines += ["", "## Variables of the proxy that set options", "", f"In `{PROXY_CONFIG}`, which holds a ProxyConfig:", ""]
+    for flag in [one for one in Options.flags if one.pod_variable in one.variables and not annotations_of(one)]:
+        lines.append(
+            f"- proxyMetadata `{flag.pod_variable}` (`{flag.label}`): {flag.help.translate(_MARKUP)}"
+            f""" Example: `{PROXY_CONFIG}: '{{proxyMetadata: {{{flag.pod_variable}: "true"}}}}'`"""
+        )
     others = [name for name in known_keys() if name not in dict(rows)]
     listed = ", ".join([f"`{name}`" for name in others])
-    return "\n".join([*lines, "", "## Other annotations that are read", "", f"By injection, its templates, or the proxy's agent: {listed}.", ""])
+    of_ambient = ", ".join([f"`{name}`" for name in (REDIRECTION, *BY_AGENT.values())])
+    lines += ["", "## Other annotations that are read", "", f"By injection, its templates, or the proxy's agent: {listed}.", ""]
+    return "\n".join([*lines, f"In ambient mode, by the mesh's agent on the node: {of_ambient}. Istio's injector writes `istio.io/rev`.", ""])
 
 
 def list_names(flag: Flag) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -9,14 +10,19 @@ import click
 from netinit.base.net import FAMILIES
 from netinit.base.sanitize import Lines, lines, split_message
 from netinit.base.tables import format_table
-from netinit.cli.console import answer_either, color_option
+from netinit.cli.console import answer_either, color_option, note
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
+from netinit.cli.rule_options import pod_options
 from netinit.cli.values import takes
+from netinit.library.rule_reading import PodChoice
+from netinit.library.verify import read_pod
 from netinit.options import Options
 from netinit.options.command_line import read_value
 from netinit.options.kinds import read_gid, read_uid
 from netinit.pods.doctor.examination import Examination, examine
 from netinit.pods.doctor.findings import ERROR, WARNING
+from netinit.questions.option_names import name_options, translate
+from netinit.questions.rule_sources import complete_servers
 from netinit.rules.promises import KEPT
 
 GOOD, BAD = 0, 1
@@ -25,12 +31,13 @@ RESULTS = {True: "✔", False: "✘", None: "?"}
 
 
 @click.command("doctor", cls=FlagCommand, shows=(*ANY_NAMESPACE, *ANY_BACKEND, "ipset_threshold"))
-@click.option("--uid", "uids", multiple=True, **takes("USER"), help="A user that the application runs as: number or name.")
-@click.option("--gid", "gids", multiple=True, **takes("GROUP"), help="A group that the application runs as.")
+@pod_options("Judge by the options of this pod, and its users (YAML or JSON).")
+@click.option("--uid", "uids", multiple=True, **takes("USER"), help="A user that the application runs as (default: those of --pod).")
+@click.option("--gid", "gids", multiple=True, **takes("GROUP"), help="A group that the application runs as (likewise).")
 @color_option
 @json_option("doctor")
-def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
-    """Find out whether pods with these options will work here, and what is missing.
+def command(options: Options, pods: PodChoice, uids: tuple[str, ...], gids: tuple[str, ...], as_json: bool) -> int:
+    """Find out whether pods with these options, or the pod of --pod, will work here, and what is missing.
 
     Tries each feature that the rules need with each backend, in network namespaces of its own, which are then removed. Without
     SYS_ADMIN it tries nothing and only looks. Run it on a node before a rollout, or where an init container failed.
@@ -39,9 +46,22 @@ def command(options: Options, uids: tuple[str, ...], gids: tuple[str, ...], as_j
     """
     users = tuple(read_value(text, read_uid, "--uid") for text in uids)
     groups = tuple(read_value(text, read_gid, "--gid") for text in gids)
-    found = examine(options, users, groups)
+    found = _examine_pod(options, pods, users, groups) if pods.names_any else examine(options, users, groups)
     answer_either(to_object(found), render_text(found), as_json=as_json)
     return GOOD if found.good else BAD
+
+
+def _examine_pod(options: Options, pods: PodChoice, uids: tuple[int, ...], gids: tuple[int, ...]) -> Examination:
+    """Examine with the options of a pod, and name what its author wrote instead of flags."""
+    facts = read_pod(options, pods)
+    note([f"{facts.name}: {'; '.join(facts.notes)}"] if facts.notes else [])
+    uids = uids or tuple([one.uid for one in facts.users if one.uid is not None])
+    gids = gids or tuple([one.gid for one in facts.users if one.gid is not None])
+    own = complete_servers(facts, options).options  # none of its notes: where no servers are given, those of resolv.conf are read
+    found = examine(own, tuple(dict.fromkeys(uids)), tuple(dict.fromkeys(gids)))
+    names = name_options(facts)
+    named = [replace(one, message=translate(one.message, names), remedy=translate(one.remedy, names)) for one in found.findings]
+    return replace(found, findings=tuple(named))
 
 
 def render_text(found: Examination) -> Lines:

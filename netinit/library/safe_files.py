@@ -30,7 +30,7 @@ _READ = posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC | getattr(posix, "O_
 _NOWHERE = -100  # AT_FDCWD: the path is absolute
 _STANDARD = {"/dev/stdout": 1, "/dev/stderr": 2}
 _MANY = "too many symbolic links; name the file itself"
-_REFUSALS = {errno.EXDEV: "a symbolic link that leaves the folder; name the file itself with -f", errno.ELOOP: _MANY}
+_REFUSALS = {errno.EXDEV: "a symbolic link that leaves the folder; name the file itself", errno.ELOOP: _MANY}
 
 
 def is_folder(name: str) -> bool:
@@ -60,7 +60,15 @@ def listed(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> Iterat
     """
     names = _names(folder, suffixes, recursive=recursive)
     for name in sorted(names, key=lambda name: name.split("/")):
-        yield f"{folder.rstrip('/')}/{name}", partial(_content, folder, name)
+        yield _join(folder, name), partial(_content, folder, name)
+
+
+def _join(folder: str, name: str) -> str:
+    """The path of a folder's file: `a.yaml` in the working folder, as programs name the files of a repository, and not `./a.yaml`."""
+    start = folder.rstrip("/") if folder.strip("/") else ""
+    while start.startswith("./"):
+        start = start[2:].lstrip("/")
+    return name if start == "." or (not start and folder[:1] != "/") else f"{start}/{name}"
 
 
 def _names(folder: str, suffixes: tuple[str, ...], *, recursive: bool) -> list[str]:
@@ -92,12 +100,12 @@ def _content(folder: str, name: str) -> bytes:
     try:
         with _closing(os.open(folder, posix.O_PATH | os.O_CLOEXEC)) as top, _closing(open_path(top, name, BENEATH)) as seen:
             if not stat.S_ISREG(os.fstat(seen).st_mode):
-                raise UnsuitableFileError("no regular file; move it out of the folder, or name the others with -f")
+                raise UnsuitableFileError("no regular file; move it out of the folder, or name the others")
             # through the descriptor, so that the file cannot be swapped; a lease of its owner does not block
             with open(os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
                 return _bounded(file.read(MAX_FILE_BYTES + 1))
     except OSError as error:
-        error.filename, error.strerror = f"{folder.rstrip('/')}/{name}", _REFUSALS.get(error.errno or 0, error.strerror)
+        error.filename, error.strerror = _join(folder, name), _REFUSALS.get(error.errno or 0, error.strerror)
         raise
 
 
@@ -109,7 +117,7 @@ def _content_elsewhere(folder: str, name: str) -> bytes:
         if real != top and not real.startswith(os.path.join(top, "")):  # noqa: PTH118 - as in read
             raise UnsuitableFileError(_REFUSALS[errno.EXDEV])
         if not stat.S_ISREG(os.stat(real).st_mode):  # noqa: PTH116
-            raise UnsuitableFileError("no regular file; move it out of the folder, or name the others with -f")
+            raise UnsuitableFileError("no regular file; move it out of the folder, or name the others")
         with open(os.open(real, _READ | posix.O_NOFOLLOW), "rb") as file:  # noqa: PTH123
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise UnsuitableFileError("another process put another file in its place")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from netinit.base.errors import OptionError
 from netinit.base.snapshot import Snapshot
+from netinit.inject.deciding.podfile import PodFacts
 from netinit.library.parameters import Files, Pods, choose_pods, list_files, name_place
 from netinit.library.rule_reading import PodChoice, find_known, read_dumps
 from netinit.live.lost_answers import LostAnswers
@@ -81,18 +82,24 @@ class VerifyTarget:
         return counted.replace(differences=named, warnings=warnings)
 
 
+def read_pod(options: Options, pods: PodChoice) -> PodFacts:
+    """The pod that is meant, with its options, in the namespace that `options` name. Raises OptionError, ParseError."""
+    facts = pods.read_one()
+    if facts.host_network:
+        raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
+    return replace(facts, options=facts.options.replace(**{name: getattr(options, name) for name in KEPT}))
+
+
 def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyTarget:
     """Find the options to compare with. `is_given`: whether the options name rules. Raises OptionError, ParseError."""
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists the rules)")
     kept = {name: getattr(options, name) for name in KEPT}
     if pods.names_any:
-        facts = complete_servers(pods.read_one(), options)
-        if facts.host_network:
-            raise OptionError(f"--pod: {facts.name}: {facts.findings[0]}")
+        facts = complete_servers(read_pod(options, pods), options)
         conditions = tuple([f"this holds unless {condition}" for condition in list_conditions(facts)])
         note = f"{facts.name}: {'; '.join(facts.notes)}"
-        return VerifyTarget(facts.options.replace(**kept), (note,), conditions, origins=facts.origins, names=name_options(facts))
+        return VerifyTarget(facts.options, (note,), conditions, origins=facts.origins, names=name_options(facts))
     if is_given:
         return VerifyTarget(options)
     known, _ = find_known(options)

@@ -13,6 +13,7 @@ from typing import Any
 from netinit.base.data import read_data
 from netinit.base.documentation import address_of
 from netinit.base.errors import OptionError
+from netinit.base.sanitize import quote
 from netinit.base.tables import count
 from netinit.inject.deciding.manifest_places import UNKNOWN
 from netinit.inject.deciding.manifest_survey import PlacedFinding
@@ -89,8 +90,9 @@ class Issue:
 
     @property
     def text(self) -> str:
-        """The subject and the message."""
-        return ": ".join([part for part in (self.subject, self.message) if part])
+        """The subject, unless the message names it, and the message."""
+        subject = "" if f"container {quote(self.subject)} " in self.message else self.subject
+        return ": ".join([part for part in (subject, self.message) if part])
 
 
 def without_ignored(issues: Iterable[Issue], ignored: Mapping[str, str], of_pod: Mapping[str, str]) -> list[Issue]:

@@ -17,6 +17,7 @@ from netinit.options.kinds import Flag
 _GIVEN = r"(?:=(?P<joined>[\w*.,:/-]+)| (?P<quoted>'[^']*')| (?P<value>[0-9*][\w.,:/-]*|{words})(?![\w-]))?"
 _REPEATED = re.compile(rf"\b({OF_ANNOTATION}[\w./, -]+: \"[^\"]*\")(?: \1)+")
 _WITHOUT = ("without ", "leave out ", "from ", "to ", "in ", "among ")  # before a name that stands for the whole option
+_DEFAULTS = Options()
 
 
 def name_options(facts: PodFacts) -> dict[str, str]:
@@ -26,7 +27,10 @@ def name_options(facts: PodFacts) -> dict[str, str]:
     if facts.options.traits.proxy_mark:  # a mesh's agent reads annotations of its own
         return {**{field: f"{OF_ANNOTATION}{name}" for field, name in BY_AGENT.items()}, **facts.origins}
     offered = {flag.field: _offer(flag) for flag in Options.flags}
-    return {**{field: name for field, name in offered.items() if name}, **facts.origins}
+    names = {**{field: name for field, name in offered.items() if name}, **facts.origins}
+    changed = {field for field in names if getattr(facts.options, field) != getattr(_DEFAULTS, field)}
+    spent = {names[field] for field in changed}  # a variable of two options that has set one of them does not set the other
+    return {field: name for field, name in names.items() if field in changed or name not in spent}
 
 
 def _offer(flag: Flag) -> str:

@@ -320,6 +320,45 @@ def test_ipv6_off_on_lo_alone_loses_ipv6_and_is_found(pod):
     assert look(pod, *SIDECAR, "--ipv6", "off")[0] == 0
 
 
+ANNOTATED = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  labels: {sidecar.istio.io/inject: "true"}
+  annotations: {netinit.io/ipv6: "on", proxy.istio.io/config: '{proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}}'}
+spec: {containers: [{name: app, image: a, securityContext: {runAsUser: USER}}]}
+"""
+
+
+def test_the_doctor_of_a_pods_manifest_names_its_annotations_and_knows_its_users(pod, tmp_path):
+    (tmp_path / "pod.yaml").write_text(ANNOTATED.replace("USER", str(PROXY_ID)))
+    pod.set_sysctl("net/ipv6/conf/lo/disable_ipv6", 1)
+    done = run_tool(pod, "doctor", "--pod", str(tmp_path / "pod.yaml"))
+    assert done.returncode == 1
+    assert """or annotation netinit.io/ipv6: "off"\n""" in done.stdout
+    assert "the application runs as user 1337, which is the proxy's" in done.stdout
+    assert "--" not in done.stdout.partition("settings: ")[2].partition("pods will")[0].replace("--dns-servers", ""), done.stdout
+    assert "as the webhook would inject it" in done.stderr
+    pod.set_sysctl("net/ipv6/conf/lo/disable_ipv6", 0)
+    (tmp_path / "pod.yaml").write_text(ANNOTATED.replace("USER", str(APP_ID)))
+    healthy = run_tool(pod, "doctor", "--pod", str(tmp_path / "pod.yaml"), "--dns-servers", "10.96.0.10")
+    assert (healthy.returncode, "the application runs as" in healthy.stdout) == (0, False), healthy
+
+
+@pytest.mark.mounts
+def test_a_variable_that_is_set_already_is_no_remedy(pod, tmp_path):
+    """It captures DNS of known servers in an injected pod; that it also stands for --capture-all-dns is no help."""
+    (tmp_path / "pod.yaml").write_text(ANNOTATED.replace("USER", str(APP_ID)))
+    (tmp_path / "resolv.conf").write_text("search local\n")
+    mount = ["unshare", "-m", "sh", "-c", f'mount --bind {tmp_path}/resolv.conf /etc/resolv.conf && exec "$@"', "sh"]
+    code, answer = look(pod, "--pod", str(tmp_path / "pod.yaml"), prefix=mount)
+    (found,) = [one for one in answer["findings"] if "names no server" in one["message"]]
+    assert (code, found["message"].count("ISTIO_META_DNS_CAPTURE"), found["remedy"]) == (
+        1, 1, "name them with --dns-servers, or use --capture-all-dns",
+    )  # fmt: skip
+
+
 def test_ipv6_off_everywhere_is_no_complaint(pod_v4only):
     pod_v4only.set_sysctl("net/ipv6/conf/all/disable_ipv6", 1)
     code, answer = ask(pod_v4only, *SIDECAR)

@@ -58,19 +58,19 @@ class Injector:
 
     def foresee(self, one: Workload) -> FuturePod:
         """Decide like the webhooks and the injector. Raises OptionError if the injector would refuse the pod."""
-        pod, name = one.created_pod(), one.namespace or "default"
+        pod, name = one.template, one.namespace or "default"
         decision = decide(pod, name, self.config)
         if not decision.inject and decision.step in _OF_THE_POD:
-            return FuturePod(outlook=LEFT_OUT, pod=pod, reason=decision.reason)
+            return FuturePod(outlook=LEFT_OUT, pod=one.created_pod(), reason=decision.reason)
         labels, of_pod = self.namespaces.get(name), strings(mapping(pod["metadata"]).get("labels"))
         webhooks = self.webhooks or self._usual_webhooks(labels or {}, of_pod)
         fired = firing(webhooks, {NAME_LABEL: name, **(labels or {})}, of_pod)
         if not fired:
             if labels is None and any(webhook.object_selector.matches(of_pod) for webhook in webhooks):
-                return FuturePod(outlook=NOT_KNOWN, pod=pod)
-            return FuturePod(outlook=LEFT_OUT, pod=pod, reason="no webhook selects the pod")
+                return FuturePod(outlook=NOT_KNOWN, pod=one.created_pod())
+            return FuturePod(outlook=LEFT_OUT, pod=one.created_pod(), reason="no webhook selects the pod")
         if not decision.inject:
-            return FuturePod(outlook=LEFT_OUT, pod=pod, reason=decision.reason)
+            return FuturePod(outlook=LEFT_OUT, pod=one.created_pod(), reason=decision.reason)
         return self.inject(one, f"webhook {fired[0].short_name}; {decision.reason}")
 
     def inject(self, one: Workload, reason: str) -> FuturePod:

@@ -150,8 +150,9 @@ CHECKS: Mapping[str, Check] = {
 
 
 _UNCHECKED_NAMES = """agentLogLevel bootstrapOverride capNetBindService componentLogLevel controlPlaneAuthPolicy
-    discoveryAddress enableCoreDump extraStatTags inject logLevel proxyImage statsCompression statsHistogramBuckets
-    statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes userVolume userVolumeMount"""
+    discoveryAddress enableCoreDump extraStatTags inject logLevel proxyImage statsCompression statsEvictionInterval
+    statsFlushInterval statsHistogramBins statsHistogramBuckets statsInclusionPrefixes statsInclusionRegexps statsInclusionSuffixes
+    userVolume userVolumeMount"""
 # Not checked here; read by injection, Istio's templates or the agent in the pod.
 _UNCHECKED = (
     STATUS,

@@ -103,7 +103,7 @@ class PodPlace:
         """Return the place of what sets an option, given by a name or a field: an annotation, an argument, or a variable."""
         if (flag := _find_flag(name)) is None:
             return UNKNOWN
-        metadata = mapping(self._workload.created_pod()["metadata"])
+        metadata = mapping(self._workload.template["metadata"])
         if annotation := find_annotation(flag, strings(metadata.get("annotations"))):
             return self._of_metadata(("annotations", annotation))
         here, init = self._find_init() or ((), {})
@@ -115,7 +115,7 @@ class PodPlace:
         return self._of_container(container, _FIELDS[PROXY_OWNER])
 
     def _find_init(self) -> tuple[Path, Tree] | None:
-        spec = mapping(self._workload.created_pod()["spec"])
+        spec = mapping(self._workload.template["spec"])
         init = find_init(spec)
         return None if init is None else (("initContainers", sequence(spec.get("initContainers")).index(init)), init)
 
@@ -129,7 +129,7 @@ class PodPlace:
 
     def _of_container(self, name: str, fields: tuple[Path, ...]) -> Position:
         """Return the place of the first of these fields that the container or else its pod has, or of the container."""
-        spec = mapping(self._workload.created_pod()["spec"])
+        spec = mapping(self._workload.template["spec"])
         for field in LISTS:
             for number, one in enumerate(sequence(spec.get(field))):
                 if mapping(one).get("name") == name:

@@ -214,7 +214,7 @@ def _refused(one: Workload, place: PodPlace, file: str, error: OptionError) -> I
 def _unreadable(file: str, problem: str, at: Position = UNKNOWN) -> PlacedFinding:
     if found := _LINE.search(problem):
         at = int(found[1]), int(found[2] or 0)
-    return PlacedFinding(make_finding("unreadable-manifest", problem=problem), file, at)
+    return PlacedFinding(make_finding("unreadable-manifest", problem=problem.removeprefix("cannot be read: ")), file, at)
 
 
 def _position_of(text: str, sign: str) -> Position:

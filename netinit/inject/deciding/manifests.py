@@ -134,9 +134,17 @@ class Workload(Record):
         """Return a copy of the pod as the API server receives it."""
         return self._pod(self.template_path)
 
+    @property
+    def template(self) -> Tree:
+        """The pod as the API server receives it, to read: its parts are those of `tree`."""
+        return self._parts(self.template_path)
+
     def _pod(self, metadata_path: Path) -> Tree:
+        return {key: clone(value) for key, value in self._parts(metadata_path).items()}
+
+    def _parts(self, metadata_path: Path) -> Tree:
         metadata, spec = _at(self.tree, metadata_path).get("metadata"), _at(self.tree, self.template_path).get("spec")
-        return {"metadata": clone(metadata) if metadata else {}, "spec": clone(spec) if spec else {}}
+        return {"metadata": metadata or {}, "spec": spec or {}}
 
     def set_pod(self, pod: Tree) -> None:
         """Make this pod the object's template, in place."""

@@ -16,6 +16,7 @@ from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload, workloads
 from netinit.inject.deciding.pod_options import (
+    ANNOTATIONS,
     REDIRECTION,
     find_annotation,
     find_init,
@@ -31,6 +32,7 @@ from netinit.inject.deciding.warnings import (
     annotation_findings,
     applications_of,
     find_rule_changers,
+    find_unnamed_proxy,
     only_validates,
     pod_findings,
     shared_owners,
@@ -52,6 +54,7 @@ _DECIDING = ("Namespace", "MutatingWebhookConfiguration")
 TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
 OF_ANNOTATION = "annotation "  # begins what is said of one
 VALUE = "value "  # begins the name of a Helm value
+_OF_OPTIONS = frozenset(ANNOTATIONS)
 _JSON_VARIABLE = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
@@ -187,6 +190,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         note = f"{lacks}: these are the options that a CNI plugin makes of its annotations"
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
+    applications, proxy = applications_of(spec, container), find_unnamed_proxy(spec, container, options)
     return PodFacts(
         name=one.title,
         options=options,
@@ -201,12 +205,12 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
-        users=tuple([ContainerUser(string(one.get("name")), *user_of(one, spec)) for one in applications_of(spec, container)]),
+        users=tuple([ContainerUser(string(one.get("name")), *user_of(one, spec)) for one in applications if one is not proxy]),
         shared_owners=shared_owners(spec, container, options),
         rule_changers=find_rule_changers(pod),
         accepted=_accepted(annotations),
         by_annotation=not programs or read_status(pod) is not None,
-        proxy_ports=proxy_ports(spec, annotations),
+        proxy_ports=proxy_ports(spec, annotations, proxy),
     )
 
 
@@ -216,7 +220,7 @@ def _annotations(pod: Tree) -> dict[str, str]:
 
 def _origins(found: Mapping[str, str], kind: str = "") -> dict[str, str]:
     """The names under which options are set, by field: an annotation, or the value of `kind` that stands for one."""
-    named_by = [(flag.field, find_annotation(flag, found)) for flag in Options.flags]
+    named_by = [(flag.field, find_annotation(flag, found)) for flag in Options.flags] if _OF_OPTIONS & found.keys() else []
     by_proxy = {} if kind or PROXY_CONFIG not in found else _proxy_metadata(found)
     variables = {flag.field: in_proxy_config(flag.pod_variable) for flag in Options.flags if flag.pod_variable in by_proxy}
     return {**variables, **{field: f"{kind}{found[name]}" if kind else f"{OF_ANNOTATION}{name}" for field, name in named_by if name}}
@@ -227,11 +231,14 @@ def in_proxy_config(variable: str) -> str:
     return f"{OF_ANNOTATION}{PROXY_CONFIG}, proxyMetadata {variable}"
 
 
-def proxy_ports(spec: Tree, annotations: Mapping[str, str]) -> tuple[int, ...]:
-    """Return where the proxy serves health and metrics: the usual ports and its status port, unless another container has them."""
+def proxy_ports(spec: Tree, annotations: Mapping[str, str], proxy: Tree | None = None) -> tuple[int, ...]:
+    """Return where the proxy serves health and metrics: the usual ports and its status port, unless another container has them.
+
+    `proxy`: the proxy's container, if it has not the usual name.
+    """
     status = annotations.get(STATUS_PORT, "").strip()
     own = {*PROXY_PORTS, *([int(status)] if CHECKS[STATUS_PORT](status) is None else [])}
-    ports = [port for one in all_containers(spec) if one.get("name") != PROXY for port in named(one.get("ports"))]
+    ports = [port for one in all_containers(spec) if one.get("name") != PROXY and one is not proxy for port in named(one.get("ports"))]
     return tuple(sorted(own - {port.get("containerPort") for port in ports if isinstance(port.get("containerPort"), int)}))
 
 

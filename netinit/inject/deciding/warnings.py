@@ -172,11 +172,18 @@ def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tupl
 
     Init containers that end are left out: before the proxy runs, only its user has a network, so this is intended.
     """
-    applications = applications_of(spec, init)
+    proxy = find_unnamed_proxy(spec, init, options)
+    applications = [one for one in applications_of(spec, init) if one is not proxy]
     owned = [(one, owner) for one in applications if (owner := _proxy_owner(one, spec, options))]
-    if owned and init is not None and find_proxy(spec) is None and len(applications) > 1:
-        del owned[0]  # injected, but no container has the usual name: the first with the user is the proxy
     return tuple((string(one.get("name")), owner) for one, owner in owned)
+
+
+def find_unnamed_proxy(spec: Tree, init: Tree | None, options: Options) -> Tree | None:
+    """Return the proxy of an injected pod where no container has the usual name: the first of several with the proxy's user."""
+    applications = applications_of(spec, init)
+    if init is None or find_proxy(spec) is not None or len(applications) <= 1:
+        return None
+    return next((one for one in applications if _proxy_owner(one, spec, options)), None)
 
 
 def _proxy_owner(container: Tree, spec: Tree, options: Options) -> str:
@@ -258,7 +265,7 @@ def annotation_findings(
 
 def _no_texts(workload: Workload) -> Iterator[PodFinding]:
     """Yield a finding for each annotation and label of the pod that is no text: a port without quotes, a switch."""
-    metadata = mapping(workload.created_pod()["metadata"])
+    metadata = mapping(workload.template["metadata"])
     for field in ("annotations", "labels"):
         wrong = [(key, value) for key, value in mapping(metadata.get(field)).items() if not isinstance(value, (str, type(None)))]
         for key, value in wrong[:_MAX_UNKNOWN]:
@@ -269,7 +276,7 @@ def _no_texts(workload: Workload) -> Iterator[PodFinding]:
 
 def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
     """Yield a finding for each annotation or injection label that belongs on the workload's pod template."""
-    on_workload, on_pod = mapping(workload.tree.get("metadata")), mapping(workload.created_pod()["metadata"])
+    on_workload, on_pod = mapping(workload.tree.get("metadata")), mapping(workload.template["metadata"])
     for field, keys in (("annotations", known), ("labels", frozenset((INJECT,)))):
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:

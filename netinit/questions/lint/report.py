@@ -167,8 +167,9 @@ def render_text(issues: Sequence[Issue], pods: Sequence[str], passed: str | None
     for names, alike in _group(one for one in counted if one.pod):
         printed.append(name_pods(names))
         for several in alike:
-            said = format_issue(replace(several[0], pod="", file=several[0].file if several[0].line and len(several) == 1 else ""))
-            printed.append(f"  {said}")
+            one_place = several[0].line and len(several) == 1
+            said = replace(several[0], pod="") if one_place else replace(several[0], pod="", file="", line=0, column=0)
+            printed.append(f"  {format_issue(said)}")
             places = [one.place for one in several if one.line and len(several) > 1]
             printed += [f"    at: {list_some(places)}"] if places else []
     printed += [format_issue(one) for one in counted if one.severity == NOTE and not one.pod]

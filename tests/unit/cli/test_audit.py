@@ -36,11 +36,12 @@ def ask(run, *words):
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_examples_pass_by_nothing_that_is_not_by_design_but_their_health_port(run, name):
+def test_the_examples_pass_by_nothing_that_is_not_by_design(run, name):
     done, tree = ask(run, "--pod", str(ROOT / "examples" / name), "--json")
     (pod,) = tree["pods"]
     assert done.code == 0
-    assert [(row["kind"], row["who"]) for row in pod["traffic"] if row["by"] != "design"] == [("inbound-port", ["TCP in on port 15021"])]
+    assert [(row["kind"], row["who"]) for row in pod["traffic"] if row["by"] != "design"] == []
+    assert [row["who"] for row in pod["traffic"] if row["kind"] == "proxy-port"] == [["TCP in on port 15021"]]
 
 
 def test_what_closes_ipv6_that_the_classic_layout_leaves_out_does_close_it(run):

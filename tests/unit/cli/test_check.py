@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import yaml
@@ -208,3 +209,55 @@ def test_pods_with_the_same_options_are_computed_once(here, monkeypatch):
     here(pods="---".join([*[pod(f"p{number}") for number in range(20)], *[pod(f"q{number}", EXCLUDED) for number in range(20)]]))
     assert len(netinit.check("pods.yaml", settings=here(s=FAMILIES) / "s.yaml").pods) == 40
     assert [counted.count(name) for name in ("plan", "audit", "lint")] == [2, 2, 2]
+
+
+def test_files_are_named_as_other_programs_name_them(run, here):
+    """`./web.yaml` is no name that GitHub finds in a change."""
+    (here(web=pod(annotations=EXCLUDED)) / "deep").mkdir()
+    here(**{"deep/other": pod("other", EXCLUDED)})
+    for folder in (".", "./", "././"):
+        out = run(["netinit", "check", folder, "--format", "github"]).out
+        assert [f"file={name}," in out for name in ("web.yaml", "deep/other.yaml")] == [True, True], out
+    assert "file=deep/other.yaml," in run(["netinit", "check", "./deep", "--format", "github"]).out
+    assert f"file={here()}/web.yaml," in run(["netinit", "check", str(here()), "--format", "github"]).out
+
+
+def test_what_several_pods_have_has_no_place_of_one_of_them(run, here):
+    here(pods="---".join([pod("one", "sidecar.istio.io/injekt: a"), pod("two", "sidecar.istio.io/injekt: a")]))
+    (line,) = [line for line in run(["netinit", "lint", "pods.yaml"]).out.splitlines() if "NI106" in line]
+    assert line.startswith("  warning NI106: ")
+
+
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to("/etc/hostname"), os.mkfifo], ids=["link", "fifo"])
+def test_a_file_that_is_not_read_says_so_once_and_what_to_do_here(run, here, make):
+    make(here(web=pod()) / "odd.yaml")
+    done = run(["netinit", "check", "."])
+    (line,) = [line for line in done.out.splitlines() if "NI110" in line]
+    assert (done.code, line.count("cannot be read"), " -f" in line) == (1, 1, False), line
+
+
+def test_a_finding_names_its_container_once(run, here):
+    here(web=SHARING)
+    found = [line for line in run(["netinit", "lint", "web.yaml"]).out.splitlines() if "NI017" in line]
+    assert found
+    assert all(line.count("app") == 1 for line in found), found
+
+
+def test_the_ports_of_a_proxy_with_another_name_are_its_own(run, here):
+    """Of an init container that somebody wrote by hand, with an Envoy that declares where its health is asked."""
+    here(web="""
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  initContainers:
+  - name: istio-init
+    args: [-u, "1337", -i, "*", -b, "*", -d, "15021", -e, "0", --dual-stack]
+    securityContext: {runAsUser: 0, capabilities: {add: [NET_ADMIN, NET_RAW]}}
+  containers:
+  - {name: web, image: w}
+  - {name: envoy, image: e, securityContext: {runAsUser: USER}, ports: [{containerPort: 15021}]}
+""".replace("USER", "1337"))
+    assert run(["netinit", "check", "web.yaml"]).code == 0
+    here(web=(here() / "web.yaml").read_text().replace("runAsUser: 1337", "runAsUser: 1000"))
+    assert "NI213" in run(["netinit", "check", "web.yaml"]).out

@@ -103,7 +103,7 @@ def test_a_container_that_may_change_the_rules_is_a_warning_with_its_name(run, t
     file.write_text(PODS.replace("containers: [{name: app}]", "containers: [{name: app, securityContext: {privileged: true}}]"))
     done = run(f"netinit lint {file} --select two --ignore NI006 --strict")
     assert done.code == 1
-    assert done.out.splitlines()[1].startswith(f'  {file}:19:48: warning NI108: app: container "app" may change the rules: it is privileged; ')
+    assert done.out.splitlines()[1].startswith(f'  {file}:19:48: warning NI108: container "app" may change the rules: it is privileged; ')
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from netinit.base.errors import InjectionError
 from netinit.inject import inject_pod
 from netinit.inject.adding.annotation_checks import CHECKS_OF_INJECTION, validate
 from netinit.inject.adding.config import load_config
+from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.warnings import annotation_findings
 from netinit.options import Options
 from sweeps import together
 
@@ -131,6 +133,36 @@ def test_every_annotation_of_our_own_flags_reaches_the_init_container_by_our_tem
     assert {key: getattr(options, flag.field) for key, flag in ours.items()} == {key: flag.kind.read(good[key]) for key, flag in ours.items()}
     del pod["metadata"]["annotations"]["netinit.io/reject-quic"]
     assert options_of(find_init(inject_pod(pod, load_config())["spec"])).reject_quic is False
+
+
+ISTIOS = [
+    "ambient.istio.io/bypass-inbound-capture", "ambient.istio.io/dns-capture", "ambient.istio.io/redirection",
+    "inject.istio.io/templates", "istio.io/reroute-virtual-interfaces", "istio.io/rev", "prometheus.istio.io/merge-metrics",
+    "proxy.istio.io/config", "proxy.istio.io/overrides", "readiness.status.sidecar.istio.io/applicationPorts",
+    "readiness.status.sidecar.istio.io/failureThreshold", "readiness.status.sidecar.istio.io/initialDelaySeconds",
+    "readiness.status.sidecar.istio.io/periodSeconds", "status.sidecar.istio.io/port", "sidecar.istio.io/agentLogLevel",
+    "sidecar.istio.io/bootstrapOverride", "sidecar.istio.io/componentLogLevel", "sidecar.istio.io/discoveryAddress",
+    "sidecar.istio.io/enableCoreDump", "sidecar.istio.io/extraStatTags", "sidecar.istio.io/inject",
+    "sidecar.istio.io/interceptionMode", "sidecar.istio.io/logLevel", "sidecar.istio.io/nativeSidecar",
+    "sidecar.istio.io/proxyCPU", "sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyImage",
+    "sidecar.istio.io/proxyImageType", "sidecar.istio.io/proxyMemory", "sidecar.istio.io/proxyMemoryLimit",
+    "sidecar.istio.io/rewriteAppHTTPProbers", "sidecar.istio.io/statsCompression", "sidecar.istio.io/statsEvictionInterval",
+    "sidecar.istio.io/statsFlushInterval", "sidecar.istio.io/statsHistogramBins", "sidecar.istio.io/statsHistogramBuckets",
+    "sidecar.istio.io/statsInclusionPrefixes", "sidecar.istio.io/statsInclusionRegexps",
+    "sidecar.istio.io/statsInclusionSuffixes", "sidecar.istio.io/status", "sidecar.istio.io/userVolume",
+    "sidecar.istio.io/userVolumeMount", "traffic.sidecar.istio.io/excludeInboundPorts",
+    "traffic.sidecar.istio.io/excludeInterfaces", "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+    "traffic.sidecar.istio.io/excludeOutboundPorts", "traffic.sidecar.istio.io/includeInboundPorts",
+    "traffic.sidecar.istio.io/includeOutboundIPRanges", "traffic.sidecar.istio.io/includeOutboundPorts",
+    "traffic.sidecar.istio.io/kubevirtInterfaces",
+]  # of pods: istio/api of July 2026
+
+
+@pytest.mark.parametrize("name", ISTIOS)
+def test_istios_annotations_of_pods_are_on_the_page_and_not_called_misspelt(name):
+    page = (Path(__file__).parents[3] / "docs" / "annotations.md").read_text("utf-8")
+    assert f"`{name}`" in page
+    assert not [one for one in annotation_findings({name: "1"}, frozenset(known_keys())) if one.kind == "unknown-annotation"]
 
 
 def test_the_example_of_each_annotation_on_its_page_is_a_value_that_it_takes():
