@@ -149,13 +149,13 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 	  --build-arg VERSION=$(VERSION) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 	  --label org.opencontainers.image.revision=$(COMMIT) .
 
-lock: $(E2E) ## choose the newest Python packages for the images and for releases anew, with their hashes: requirements-*.txt
+lock: $(E2E) ## choose the newest Python packages for the images and for releases anew, with their hashes: requirements/
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
-	  --extra libiptc --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
+	  --extra libiptc --custom-compile-command "make lock" --output-file requirements/image.txt pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
-	  --extra webhook --custom-compile-command "make lock" --output-file requirements-webhook.txt pyproject.toml
+	  --extra webhook --custom-compile-command "make lock" --output-file requirements/webhook.txt pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.12 \
-	  --extra release --custom-compile-command "make lock" --output-file requirements-release.txt pyproject.toml
+	  --extra release --custom-compile-command "make lock" --output-file requirements/release.txt pyproject.toml
 
 sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
 	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \

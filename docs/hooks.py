@@ -15,7 +15,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "reporting.md"}
-COPIES = ("examples/*.yaml", "charts/netinit/values.yaml", "tests/bench/results/*.svg", "LICENSE")
+COPIES = ("examples/*.yaml", "charts/netinit/values.yaml", "tests/conformance/compatibility.json", "tests/bench/results/*.svg", "LICENSE")
 _LINK = re.compile(r"(?<=\]\()(?!https?://|mailto:|#)([^)#\s]+)")
 _SOURCES = {page: name for name, page in PAGES.items()}
 

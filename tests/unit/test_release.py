@@ -139,7 +139,7 @@ def test_the_pieces_are_made_for_every_change():
 
 
 def test_the_lock_of_what_signs_has_hashes():
-    text = (ROOT / "requirements-release.txt").read_text("utf-8")
+    text = (ROOT / "requirements/release.txt").read_text("utf-8")
     packages = re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE)
     assert "cyclonedx-python-lib" in packages
     assert len(re.findall(r"^[a-z0-9-]+==.* \\\n    --hash=sha256:", text, re.MULTILINE)) == len(packages)
