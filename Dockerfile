@@ -133,8 +133,9 @@ RUN update-ca-certificates >/dev/null 2>&1 \
 FROM scratch AS webhook
 COPY --from=webhook-libraries /webhook /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
-COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
 ARG VERSION=0.2.0
+COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
+COPY --from=package /usr/lib/netinit/netinit-$VERSION.dist-info /usr/lib/netinit/netinit-$VERSION.dist-info
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-webhook" \
       org.opencontainers.image.description="Injects the sidecar of a service mesh as pods are created" \
@@ -149,9 +150,10 @@ ENTRYPOINT ["/usr/bin/netinit"]
 FROM scratch AS node
 COPY --from=system /node /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
-COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
-COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
 ARG VERSION=0.2.0
+COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
+COPY --from=package /usr/lib/netinit/netinit-$VERSION.dist-info /usr/lib/netinit/netinit-$VERSION.dist-info
+COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-node" \
       org.opencontainers.image.description="Programs the traffic interception of pods from the node, by a CNI plugin" \
