@@ -89,11 +89,11 @@ FROM system AS libraries
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore PIP_TARGET=/usr/lib/netinit CFLAGS=-g0
 WORKDIR /build
-COPY requirements-image.txt .
+COPY requirements/image.txt .
 # Exactly these files: what has to be built is built with Debian's setuptools, nothing else is fetched for it.
 RUN update-ca-certificates >/dev/null 2>&1 \
  && python3 -m pip install --no-compile --require-hashes --no-deps --use-pep517 --no-build-isolation \
-      --only-binary :all: --no-binary python-iptables --requirement requirements-image.txt \
+      --only-binary :all: --no-binary python-iptables --requirement image.txt \
  && find /usr/lib/netinit -name '*.so' -exec strip --strip-unneeded {} + \
  && rm -rf /usr/lib/netinit/bin /usr/lib/netinit/share \
  && mv /usr/lib/netinit /image/usr/lib/netinit \
@@ -124,17 +124,18 @@ FROM system AS webhook-libraries
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 \
     PIP_ROOT_USER_ACTION=ignore PIP_TARGET=/usr/lib/netinit
 WORKDIR /build
-COPY requirements-webhook.txt .
+COPY requirements/webhook.txt .
 RUN update-ca-certificates >/dev/null 2>&1 \
- && python3 -m pip install --no-compile --require-hashes --no-deps --only-binary :all: --requirement requirements-webhook.txt \
+ && python3 -m pip install --no-compile --require-hashes --no-deps --only-binary :all: --requirement webhook.txt \
  && rm -rf /usr/lib/netinit/bin /usr/lib/netinit/share \
  && python3 -m compileall -q --invalidation-mode unchecked-hash -s /webhook -p / "/webhook/usr/lib/$PYTHON" /usr/lib/netinit
 
 FROM scratch AS webhook
 COPY --from=webhook-libraries /webhook /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
-COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
 ARG VERSION=0.2.0
+COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
+COPY --from=package /usr/lib/netinit/netinit-$VERSION.dist-info /usr/lib/netinit/netinit-$VERSION.dist-info
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-webhook" \
       org.opencontainers.image.description="Injects the sidecar of a service mesh as pods are created" \
@@ -149,9 +150,10 @@ ENTRYPOINT ["/usr/bin/netinit"]
 FROM scratch AS node
 COPY --from=system /node /
 COPY --from=webhook-libraries /usr/lib/netinit /usr/lib/netinit
-COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
-COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
 ARG VERSION=0.2.0
+COPY --from=package /usr/lib/netinit/netinit /usr/lib/netinit/netinit
+COPY --from=package /usr/lib/netinit/netinit-$VERSION.dist-info /usr/lib/netinit/netinit-$VERSION.dist-info
+COPY --from=plugin /build/netinit-cni /usr/lib/netinit/netinit-cni
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-node" \
       org.opencontainers.image.description="Programs the traffic interception of pods from the node, by a CNI plugin" \

@@ -14,6 +14,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.installed-runtime# what users have
 PACKAGE := $(VENV)/.installed# with the tools of development
 E2E := $(VENV)/.installed-e2e
+RELEASE := $(VENV)/.installed-release
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
 ROOT := $(filter 0,$(shell id -u))
 JOBS ?= $(shell echo $$(($$(nproc) * 3)))# tests at the same time: many wait for the kernel
@@ -36,7 +37,7 @@ LINTERS := lint-style lint-types lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
+.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -91,13 +92,19 @@ ifneq ($(WORKFLOWS),)
 endif
 
 wheel: install ## build the wheel and the source archive into dist/, and check them as an index would
-	@rm -rf dist/netinit-*.whl dist/netinit-*.tar.gz
-	@$(BIN)/python -m build --no-isolation --outdir dist . > $(VENV)/build.log 2>&1 || { tail -n 20 $(VENV)/build.log; exit 1; }
-	@$(BIN)/twine check --strict dist/netinit-*.whl dist/netinit-*.tar.gz
+	@$(BIN)/python tests/release.py package dist
 
-release: wheel ## make every piece of a release but the images in dist/, and check that none is missing; HOME_PAGE=address of the repository
-	@$(BIN)/python tests/release.py build dist $(if $(HOME_PAGE),--home $(HOME_PAGE))
-	@$(BIN)/python tests/release.py check dist $(if $(TAG),--tag $(TAG))
+IMAGES ?= all
+PIECES = dist --home "$(or $(HOME_PAGE),https://example.invalid/netinit)" --images "$(IMAGES)" --engine "$(ENGINE)" --image-flags "$(IMAGE_FLAGS)" --commit "$(COMMIT)"
+release: install $(RELEASE) ## make every piece of a release in dist/, check it, make it again elsewhere with the same bytes, and list the sums; IMAGES= leaves out images, HOME_PAGE=address of the repository
+	@$(if $(or $(ENGINE),$(if $(strip $(IMAGES)),,none)),,echo "neither podman nor docker is installed, which build the images; as root: apt-get install podman; without them: make release IMAGES="; exit 1)
+	@$(BIN)/python tests/release.py build $(PIECES)
+	@$(BIN)/python tests/release.py check $(PIECES) $(if $(TAG),--tag $(TAG))
+	@$(BIN)/python tests/release.py repeat $(PIECES)
+	@$(BIN)/python tests/release.py list $(PIECES)
+
+changelog: install ## put the files of changelog.d into a new section of CHANGELOG.md, of the version of the sources
+	@$(BIN)/towncrier build --yes --version "$(VERSION)"
 
 bench: install ## measure start-up, memory and growth (root); BENCH=apply runs one of tests/bench
 	@for name in $(or $(BENCH),$(basename $(notdir $(wildcard tests/bench/[a-z]*.py)))); do \
@@ -149,21 +156,16 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 	  --build-arg VERSION=$(VERSION) --build-arg SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) \
 	  --label org.opencontainers.image.revision=$(COMMIT) .
 
-lock: $(E2E) ## choose the newest Python packages for the images and for releases anew, with their hashes: requirements-*.txt
+lock: $(E2E) ## choose the newest Python packages for the images and for releases anew, with their hashes: requirements/
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
-	  --extra libiptc --custom-compile-command "make lock" --output-file requirements-image.txt pyproject.toml
+	  --extra libiptc --custom-compile-command "make lock" --output-file requirements/image.txt pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
-	  --extra webhook --custom-compile-command "make lock" --output-file requirements-webhook.txt pyproject.toml
+	  --extra webhook --custom-compile-command "make lock" --output-file requirements/webhook.txt pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.12 \
-	  --extra release --custom-compile-command "make lock" --output-file requirements-release.txt pyproject.toml
+	  --extra release --custom-compile-command "make lock" --output-file requirements/release.txt pyproject.toml
 
-sbom: image $(E2E) ## write what the image holds as CycloneDX; SBOM=FILE
-	@folder=$$(mktemp -d); container=$$($(ENGINE) create $(IMAGE) --version); \
-	trap 'rm -rf "$$folder"; $(ENGINE) rm "$$container" >/dev/null' EXIT; \
-	$(ENGINE) export "$$container" | tar --extract --directory "$$folder"; \
-	mkdir -p "$(dir $(SBOM))"; \
-	"$(BIN)/python" tests/e2e/sbom.py "$$folder" "$(SBOM)"; \
-	echo "$(SBOM)"
+sbom: image $(RELEASE) ## write what the image holds as CycloneDX; SBOM=FILE
+	@$(BIN)/python tests/release_images.py "$(IMAGE)" "$(SBOM)" --engine "$(ENGINE)"
 
 image-test: ## build the image from nothing, attack it, run it as Kubernetes does beside a real Envoy (root; 4 minutes)
 	@$(if $(ROOT),,echo "make image-test wants root: it makes containers and network namespaces"; exit 1)
@@ -250,6 +252,10 @@ $(PACKAGE): pyproject.toml $(RUNTIME) | tools
 
 $(E2E): $(PACKAGE) pyproject.toml
 	@eval "$$patiently"; patiently "installing what the tests of the image want" $(PIP) install -e '.[e2e]'
+	@touch $@
+
+$(RELEASE): $(PACKAGE) pyproject.toml
+	@eval "$$patiently"; patiently "installing what a release wants" $(PIP) install -e '.[release]'
 	@touch $@
 
 # Says what is done, runs it with its output in a log, and shows by a dot now and then that it lives; where it fails, the

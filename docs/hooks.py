@@ -14,8 +14,19 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-PAGES = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", "SECURITY.md": "reporting.md"}
-COPIES = ("examples/*.yaml", "charts/netinit/values.yaml", "tests/bench/results/*.svg", "LICENSE")
+PAGES = {
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
+    "changelog.d/README.md": "unreleased.md",
+}
+COPIES = (
+    "LICENSE",
+    "charts/netinit/values.yaml",
+    "examples/*.yaml",
+    "tests/bench/results/*.svg",
+    "tests/conformance/compatibility.json",
+)
 _LINK = re.compile(r"(?<=\]\()(?!https?://|mailto:|#)([^)#\s]+)")
 _SOURCES = {page: name for name, page in PAGES.items()}
 

@@ -1,7 +1,7 @@
 """What users build on: the library's names, the command line, the schemas of JSON. `python tests/api.py` says what changed.
 
 tests/api.txt is what the last release has, one promise a line. A line that is gone breaks somebody: the test names it, until
-`python tests/api.py --renew` records it, which goes with a line under Changed or Removed in CHANGELOG.md.
+`python tests/api.py --renew` records it, which goes with a file of changelog.d: +WORDS.changed.md or .removed.md.
 """
 
 from __future__ import annotations

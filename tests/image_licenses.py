@@ -33,8 +33,8 @@ OF_PYTHON = {
     "python-iptables": "Apache-2.0", "pyyaml": "MIT", "truststore": "MIT", "typing-extensions": "PSF-2.0", "uvicorn": "BSD-3-Clause",
 }  # fmt: skip
 IMAGES = {  # stage of the Dockerfile -> its variable of Debian's packages, and its lock of Python's
-    "init": ("KEPT", "requirements-image.txt"), "init-nft": ("OF_PYTHON", "requirements-image.txt"),
-    "webhook": ("SERVED", "requirements-webhook.txt"), "node": ("OF_THE_NODE", "requirements-webhook.txt"),
+    "init": ("KEPT", "requirements/image.txt"), "init-nft": ("OF_PYTHON", "requirements/image.txt"),
+    "webhook": ("SERVED", "requirements/webhook.txt"), "node": ("OF_THE_NODE", "requirements/webhook.txt"),
 }  # fmt: skip
 
 

@@ -1,19 +1,22 @@
-"""The pieces of a release, made from a checkout: `python tests/release.py build FOLDER --home URL`, then `check FOLDER`.
+"""The pieces of a release, made from a checkout: `python tests/release.py build FOLDER --home URL --images all`, then `check`, `repeat`, `list`.
 
-`make release` does both. `build` adds to the wheel and the source archive, which `make wheel` has made, the chart as Helm packages it, an
-archive of the kubectl plugin with the packages that it needs, and its manifest for krew. `check` opens every piece, and fails with
-a line for each that is missing or is of another version. The same commit gives the same bytes: times are SOURCE_DATE_EPOCH.
+`make release` does all four. `build` makes the wheel and the source archive, the chart as Helm packages it, archives of the kubectl plugin (with
+the packages that it needs) and of the GitHub Action, the plugin's manifest for krew, and each image with the list of what it holds. `check` opens
+every piece, and fails with a line for each that is missing or is of another version. `repeat` builds all of them once more, in another folder,
+under another umask and from nothing, and fails with a line for each that has other bytes: times are SOURCE_DATE_EPOCH. `list` writes SHA256SUMS.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import hashlib
 import importlib.metadata
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -24,9 +27,17 @@ from pathlib import Path
 
 import yaml
 
+from release_images import ImageBuild, build_images, check_images, find_stages, name_files
+
 ROOT = Path(__file__).parents[1]
 VENDORED = ("click", "PyYAML")  # what `kubectl netinit` imports; all of it is Python, so that the archive is for every architecture
 LEFT_OUT = re.compile(r"(^|/)(__pycache__|_yaml)(/|$)|\.(so|pyc|pyd)$|(^|/)(RECORD|INSTALLER|REQUESTED|direct_url\.json)$")
+NO_IMAGES = ImageBuild()
+SOURCES = (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "action.yml", "netinit", "pyproject.toml", "requirements", "setup.py")
+ACTION_LOCK = "requirements/webhook.txt"  # what action.yml installs
+# The files of any release, of which a folder is cleared before another one is made: an old one would be published beside it.
+OF_A_RELEASE = ("netinit-*", "kubectl-netinit-*", "krew-netinit.yaml", "SHA256SUMS")
+OF_REGISTRY = re.compile(r"/(?:charts/)?netinit[a-z-]*(?::| --version )(\d+\.\d+\.\d+)")  # as pages name images and the chart
 LAUNCHER = """#!/bin/sh
 # `kubectl netinit`, with the packages that lie beside it.
 self=$(readlink -f -- "$0") || exit 1
@@ -43,39 +54,93 @@ def read_version(root: Path = ROOT) -> str:
     return re.search(r'^__version__ = "(.*)"', (root / "netinit/base/version.py").read_text("utf-8"), re.MULTILINE)[1]
 
 
-def name_pieces(version: str) -> dict[str, str]:
-    """What a release consists of beside the images: a word for each piece, and its file."""
+def name_pieces(version: str, stages: Iterable[str] = ()) -> dict[str, str]:
+    """What a release consists of, with these images: a word for each piece, and its file."""
     return {
         "wheel": f"netinit-{version}-py3-none-any.whl",
         "sources": f"netinit-{version}.tar.gz",
         "chart": f"netinit-chart-{version}.tgz",
         "plugin": f"kubectl-netinit-{version}.tar.gz",
         "krew": "krew-netinit.yaml",
+        "action": f"netinit-action-{version}.tar.gz",
+        **name_files(stages, version),
     }
 
 
 # ---- build --------------------------------------------------------------------------------------------------------------
 
 
-def build(folder: Path, home: str, root: Path = ROOT) -> None:
-    """Makes the chart, the plugin's archive and its manifest in the folder. `home`: the address of the repository."""
+def build_package(folder: Path, root: Path = ROOT) -> None:
+    """Makes the wheel and the source archive in the folder, and lets twine look at them as an index would."""
+    for old in (*folder.glob("netinit-*.whl"), *folder.glob("netinit-[0-9]*.tar.gz")):
+        old.unlink()
+    pieces = name_pieces(read_version(root))
+    with tempfile.TemporaryDirectory(prefix="netinit-sources-") as copy:  # setuptools writes beside the sources, where two builds would meet
+        copy_sources(root, Path(copy))
+        _run_module("build", "--no-isolation", "--outdir", str(folder.absolute()), copy)
+    _run_module("twine", "check", "--strict", *(str(folder / pieces[word]) for word in ("wheel", "sources")))
+
+
+def _run_module(*words: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        raise SystemExit("\n".join((done.stdout + done.stderr).splitlines()[-20:]))
+
+
+def copy_sources(root: Path, to: Path) -> None:
+    """Copies what the pieces are made of, with permissions that the umask leaves, as a clone has them."""
+    for top in SOURCES:
+        for path in sorted((root / top).rglob("*")) if (root / top).is_dir() else [root / top]:
+            copy = to / path.relative_to(root)
+            if path.is_file() and "__pycache__" not in path.parts:
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, copy)
+                if os.access(path, os.X_OK):
+                    copy.chmod(copy.stat().st_mode | 0o100)
+
+
+def build(folder: Path, home: str, root: Path = ROOT, images: ImageBuild = NO_IMAGES) -> None:
+    """Makes all pieces in the folder. `home`: the address of the repository."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for pattern in OF_A_RELEASE:
+        for old in folder.glob(pattern):
+            old.unlink()
     version, epoch = read_version(root), int(os.environ.get("SOURCE_DATE_EPOCH", "315532800"))
     names = name_pieces(version)
+    build_package(folder, root)
     chart = root / "netinit/data/chart"
     files = [(f"netinit/{path.relative_to(chart)}", path.read_bytes(), 0o644) for path in sorted(chart.rglob("*")) if path.is_file()]
     write_archive(folder / names["chart"], files, epoch)
     write_archive(folder / names["plugin"], [*_list_plugin(folder / names["wheel"], root)], epoch)
-    digest = hashlib.sha256((folder / names["plugin"]).read_bytes()).hexdigest()
+    write_archive(folder / names["action"], [*_list_action(folder / names["wheel"], root)], epoch)
+    digest = hash_file(folder / names["plugin"])
     (folder / names["krew"]).write_text(render_krew(version, home, names["plugin"], digest), "utf-8")
+    build_images(folder, root, version, images)
+
+
+def hash_file(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _list_modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in sorted(archive.namelist()):
+            if name.startswith("netinit/") and not name.endswith("/") and not LEFT_OUT.search(name):
+                yield name, archive.read(name)
+
+
+def _list_action(wheel: Path, root: Path) -> Iterator[tuple[str, bytes, int]]:
+    for name in ("LICENSE", "action.yml", ACTION_LOCK):
+        yield name, (root / name).read_bytes(), 0o644
+    yield from ((name, data, 0o644) for name, data in _list_modules(wheel))
 
 
 def _list_plugin(wheel: Path, root: Path) -> Iterator[tuple[str, bytes, int]]:
     yield "kubectl-netinit", LAUNCHER.encode(), 0o755
     yield "LICENSE", (root / "LICENSE").read_bytes(), 0o644
-    with zipfile.ZipFile(wheel) as archive:
-        for name in sorted(archive.namelist()):
-            if name.startswith("netinit/") and not name.endswith("/") and not LEFT_OUT.search(name):
-                yield f"lib/{name}", archive.read(name), 0o644
+    yield from ((f"lib/{name}", data, 0o644) for name, data in _list_modules(wheel))
     for package in VENDORED:
         for file in sorted(importlib.metadata.files(package) or [], key=str):
             if not LEFT_OUT.search(str(file)) and not str(file).startswith(".."):
@@ -114,16 +179,23 @@ def render_krew(version: str, home: str, archive: str, digest: str) -> str:
 # ---- check --------------------------------------------------------------------------------------------------------------
 
 
-def check(folder: Path, root: Path = ROOT, tag: str = "") -> list[str]:
-    """A line for each piece that is missing or wrong; none where the release is whole."""
+def check(folder: Path, root: Path = ROOT, tag: str = "", stages: Iterable[str] = ()) -> list[str]:
+    """A line for each piece that is missing or wrong; none where the release with the images of these stages is whole."""
     version = read_version(root)
-    names = name_pieces(version)
+    names = name_pieces(version, stages)
     wrong = [f"{word}: {name} is missing" for word, name in names.items() if not (folder / name).is_file()]
     wrong += [f"tag: {tag} is not v{version}, the version of the sources"] * bool(tag and tag != f"v{version}")
     wrong += _check_texts(root, version, tagged=bool(tag))
     if any(one.endswith("is missing") for one in wrong):
         return wrong
-    opened = (_check_wheel(folder / names["wheel"], version), _check_chart(folder / names["chart"], version), _check_plugin(folder, names, version))
+    opened = (
+        _check_wheel(folder / names["wheel"], version),
+        _check_sources(folder / names["sources"], version),
+        _check_chart(folder / names["chart"], version),
+        _check_plugin(folder, names, version, tagged=bool(tag)),
+        _check_action(folder / names["action"], folder / names["wheel"]),
+        check_images(folder, stages, version),
+    )
     return [*wrong, *[line for lines in opened for line in lines]]
 
 
@@ -135,8 +207,15 @@ def _check_texts(root: Path, version: str, *, tagged: bool) -> Iterator[str]:
     others = sorted(set(re.findall(r"^ARG VERSION=(.*)$", (root / "Dockerfile").read_text("utf-8"), re.MULTILINE)) - {version})
     if others:
         yield f"Dockerfile: VERSION is {', '.join(others)}, the sources are {version}"
+    for page in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+        others = sorted(set(OF_REGISTRY.findall(page.read_text("utf-8"))) - {version})
+        if others:
+            yield f"{page.relative_to(root)}: names images or a chart of {', '.join(others)}, the sources are {version}"
     if tagged and f"## [{version}]" not in (root / "CHANGELOG.md").read_text("utf-8"):
         yield f"CHANGELOG.md: has no section of {version}"
+    fragments = sorted(path.name for path in (root / "changelog.d").glob("*.*.md")) if tagged else []
+    if fragments:
+        yield f"changelog.d: {', '.join(fragments)} are in no section of CHANGELOG.md; run make changelog"
 
 
 def _check_wheel(path: Path, version: str) -> Iterator[str]:
@@ -153,6 +232,13 @@ def _check_wheel(path: Path, version: str) -> Iterator[str]:
             yield f"wheel: the script {name} is missing"
 
 
+def _check_sources(path: Path, version: str) -> Iterator[str]:
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if name.startswith(f"netinit-{version}/")}
+    for name in sorted({"LICENSE", "PKG-INFO", "README.md", "netinit/base/version.py", "pyproject.toml", "setup.py"} - names):
+        yield f"sources: {name} is missing"
+
+
 def _check_chart(path: Path, version: str) -> Iterator[str]:
     with tarfile.open(path) as archive:
         told = yaml.safe_load(archive.extractfile("netinit/Chart.yaml").read())
@@ -163,14 +249,15 @@ def _check_chart(path: Path, version: str) -> Iterator[str]:
         yield "chart: templates or the schema of its values are missing"
 
 
-def _check_plugin(folder: Path, names: dict[str, str], version: str) -> Iterator[str]:
+def _check_plugin(folder: Path, names: dict[str, str], version: str, *, tagged: bool) -> Iterator[str]:
     manifest = yaml.safe_load((folder / names["krew"]).read_text("utf-8"))
     (platform,) = manifest["spec"]["platforms"]
-    digest = hashlib.sha256((folder / names["plugin"]).read_bytes()).hexdigest()
-    if platform["sha256"] != digest:
+    if platform["sha256"] != hash_file(folder / names["plugin"]):
         yield f"krew: its sum is not that of {names['plugin']}"
     if manifest["spec"]["version"] != f"v{version}" or not platform["uri"].endswith(f"/v{version}/{names['plugin']}"):
         yield f"krew: it is not of {version}"
+    if tagged and ".invalid/" in platform["uri"]:
+        yield f"krew: {platform['uri']} is no address; HOME_PAGE gives that of the repository"
     with tempfile.TemporaryDirectory() as place:
         subprocess.run(["tar", "-xf", folder / names["plugin"], "-C", place], check=True, timeout=60)
         done = subprocess.run([f"{place}/{platform['bin']}", "--help"], capture_output=True, text=True, check=False, timeout=60)
@@ -178,22 +265,93 @@ def _check_plugin(folder: Path, names: dict[str, str], version: str) -> Iterator
             yield f"plugin: kubectl-netinit --help ended with {done.returncode}: {done.stderr.strip()}"
 
 
+def _check_action(path: Path, wheel: Path) -> Iterator[str]:
+    with tarfile.open(path) as archive:
+            held = {name for name in archive.getnames() if name.startswith("netinit/")}
+    if held != {name for name, _ in _list_modules(wheel)}:
+        yield "action: it does not hold the modules of the wheel"
+        return
+    with tempfile.TemporaryDirectory() as place:
+        subprocess.run(["tar", "-xf", path, "-C", place], check=True, timeout=60)
+        (installed, *_) = yaml.safe_load(Path(place, "action.yml").read_text("utf-8"))["runs"]["steps"]
+        if f'"$HERE/{ACTION_LOCK}"' not in installed["run"]:
+            yield f"action: it does not install {ACTION_LOCK}"
+        pod = Path(place, "pod.yaml")
+        pod.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: app, image: app:1}]}\n", "utf-8")
+        environ = {**os.environ, "PYTHONPATH": place}
+        words = [sys.executable, "-P", "-m", "netinit", "lint", "--format", "github", "--", str(pod)]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60, env=environ, cwd="/")
+        if done.returncode:
+            yield f"action: netinit lint ended with {done.returncode}: {done.stderr.strip()}"
+
+
+# ---- repeat -------------------------------------------------------------------------------------------------------------
+
+
+def repeat(folder: Path, home: str, images: ImageBuild = NO_IMAGES) -> list[str]:
+    """Builds everything again, in another folder and under another umask, and returns a line for each piece that has other bytes."""
+    with tempfile.TemporaryDirectory(prefix="netinit-release-") as place, _with_umask(0o077):
+        sources, again = Path(place, "another checkout"), Path(place, "dist")
+        copy_sources(ROOT, sources)
+        fresh = ImageBuild(stages=images.stages, engine=images.engine, flags=f"--no-cache {images.flags}", commit=images.commit)
+        build(again, home, sources, fresh)
+        return compare(folder, again, name_pieces(read_version(), images.stages))
+
+
+def compare(folder: Path, again: Path, names: dict[str, str]) -> list[str]:
+    """A line for each piece of which two folders hold other bytes."""
+    sums = {word: (hash_file(folder / name), hash_file(again / name)) for word, name in names.items()}
+    return [f"{word}: two builds gave two {names[word]}, of {one} and {other}" for word, (one, other) in sums.items() if one != other]
+
+
+@contextlib.contextmanager
+def _with_umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def write_list(folder: Path, stages: Iterable[str]) -> str:
+    """Writes SHA256SUMS, which `sha256sum --check` reads, and returns it with a word and the size of each piece."""
+    names = name_pieces(read_version(), stages)
+    sums = {name: hash_file(folder / name) for name in names.values()}
+    (folder / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), "utf-8")
+    return "".join(f"{word:14} {sums[name]}  {(folder / name).stat().st_size:>11,}  {name}\n" for word, name in names.items())
+
+
 def main(words: list[str]) -> int:
-    """Builds or checks."""
+    """Does one of the steps."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("build", "check"))
+    parser.add_argument("what", choices=("package", "build", "check", "repeat", "list"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--home", default="https://example.invalid/netinit", help="the address of the repository")
     parser.add_argument("--tag", default="", help="the tag that is released")
+    parser.add_argument("--images", default="", help="stages of the Dockerfile, or all; none if empty")
+    parser.add_argument("--engine", default="", help="podman or docker")
+    parser.add_argument("--image-flags", default="", help="further flags of the engine's build")
+    parser.add_argument("--commit", default="", help="the commit that images name")
     given = parser.parse_args(words)
-    if given.what == "build":
-        build(given.folder, given.home)
-        return 0
-    wrong = check(given.folder, tag=given.tag)
+    stages = find_stages() if given.images == "all" else tuple(given.images.split())
+    if stages and not given.engine:
+        parser.error("--images wants --engine: podman or docker; without images: --images=")
+    images = ImageBuild(stages=stages, engine=given.engine, flags=given.image_flags, commit=given.commit)
+    wrong = []
+    match given.what:
+        case "package":
+            build_package(given.folder)
+        case "build":
+            build(given.folder, given.home, images=images)
+        case "check":
+            wrong = check(given.folder, tag=given.tag, stages=stages)
+        case "repeat":
+            wrong = repeat(given.folder, given.home, images)
+        case "list":
+            print(write_list(given.folder, stages), end="")
+            print("two builds gave the same bytes" + ("" if stages else "; images are left out"))
     for line in wrong:
         print(line, file=sys.stderr)
-    if not wrong:
-        print(f"the release is whole: {', '.join(name_pieces(read_version()).values())}")
     return 1 if wrong else 0
 
 

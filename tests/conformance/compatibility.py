@@ -2,7 +2,7 @@
 
 NETINIT_ISTIO names a git directory or clone of Istio with its tags. Run by `make compatibility` as root: rules are compared as the
 kernel lists them, and where they are not equal, `netinit diff` says what that means for packets. What was found is written to
-docs/compatibility.json, and the page from that.
+compatibility.json beside this file, and the page from that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/compatibility.md, from docs/compatibility.json."""
+"""docs/compatibility.md, from compatibility.json beside this file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from istio_cases import FIRST_WITH_GO, FIRST_WITH_GOLDENS
 
 ROOT = Path(__file__).parents[2]
-PAGE, DATA = (ROOT / "docs" / f"compatibility.{end}" for end in ("md", "json"))
+PAGE, DATA = ROOT / "docs" / "compatibility.md", Path(__file__).with_name("compatibility.json")
 EQUAL, PROVED, DIFFER = "equal", "proved equal", "differ"
 NFT, NATIVE = "iptables-nft", "nftables"
 TUNNEL, SSH, ONE_PORT, IPV6 = ("-e", "0"), ("-d", "22"), ("-z", "15001"), ("--ipv6", "on")
@@ -79,7 +79,7 @@ netinit programs the rules of the newest Istio release. For an older one, add al
   The others: where nothing but a list of ports is captured, nothing shows that rules for a VM's interfaces are Istio's (`ipv6-virt-interfaces`, 1.12
   and later, in iptables): such a rule may be anybody's, and lets the packets of an interface pass.
 
-[compatibility.json](compatibility.json) has every case.
+[compatibility.json](../tests/conformance/compatibility.json) has every case.
 
 {templates}
 

@@ -1,4 +1,4 @@
-"""docs/compatibility.md is what docs/compatibility.json says, and with NETINIT_ISTIO that is what the sources of the releases say."""
+"""docs/compatibility.md is what compatibility.json says, and with NETINIT_ISTIO that is what the sources of the releases say."""
 
 from __future__ import annotations
 

@@ -178,6 +178,7 @@ class Engine:
         folder = self.folder / "sources"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(ROOT / "netinit", folder / "netinit", ignore=shutil.ignore_patterns("__pycache__"))
-        for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml", "requirements-image.txt", "requirements-webhook.txt"):
+        shutil.copytree(ROOT / "requirements", folder / "requirements")
+        for name in (".dockerignore", "Dockerfile", "LICENSE", "Makefile", "README.md", "pyproject.toml"):
             shutil.copy2(ROOT / name, folder / name)
         return folder

@@ -73,7 +73,7 @@ def test_the_base_is_one_of_debian_s_by_date_and_digest():
 
 def read_lock() -> dict[str, tuple[str, list[str]]]:
     """The names in the image's lock, each with its version and its hashes."""
-    entries = (ROOT / "requirements-image.txt").read_text().replace("\\\n", " ").splitlines()
+    entries = (ROOT / "requirements/image.txt").read_text().replace("\\\n", " ").splitlines()
     found = {}
     for words in (entry.split() for entry in entries if not entry.startswith("#")):
         requirement = Requirement(words[0])
@@ -117,7 +117,7 @@ def test_its_python_packages_are_those_of_the_lock_and_netinit(files: Path):
 
 
 def test_a_package_that_is_not_the_one_of_the_lock_is_refused(engine: Engine, image: Image):
-    lock = engine.sources / "requirements-image.txt"
+    lock = engine.sources / "requirements/image.txt"
     text = lock.read_text()
     try:
         lock.write_text(re.sub("[0-9a-f]{64}", "0" * 64, text))

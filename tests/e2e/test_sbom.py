@@ -288,7 +288,7 @@ def test_the_image_s_own_document_is_valid_and_names_what_does_the_work(files, t
 
 def test_make_sbom_builds_the_image_of_these_sources_and_writes_its_document(engine, image, tmp_path):
     name, output, tools = "localhost/netinit-sbom", tmp_path / "sbom.json", Path(sys.executable).parent
-    installed = [f"--old-file=.venv/{stamp}" for stamp in (".installed", ".installed-e2e")]
+    installed = [f"--old-file=.venv/{stamp}" for stamp in (".installed", ".installed-release")]
     done = engine.do(
         ["make", "--no-print-directory", "-C", str(ROOT), *installed, "sbom", f"BIN={tools}", f"SBOM={output}", *engine.variables(name)], timeout=BUILDING
     )

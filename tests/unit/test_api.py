@@ -8,7 +8,7 @@ import api
 def test_no_name_flag_or_field_that_users_have_is_gone():
     broken = api.find_broken(api.FILE.read_text("utf-8").splitlines(), api.list_promises())
     assert not broken, (
-        "these break users: keep them, or say so in CHANGELOG.md (Changed, Removed) and record it with python tests/api.py --renew:\n"
+        "these break users: keep them, or say so in changelog.d (changed, removed) and record it with python tests/api.py --renew:\n"
         + "\n".join(broken)
     )
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import click
+import pytest
 import yaml
 
 import reference
@@ -63,6 +64,18 @@ def test_links_lead_from_the_overview_to_every_page_in_two_steps():
     reached |= {page for step in reached for page in find_linked(step)}
     missing = {page.name for page in PAGES if page.parent.name in {"docs", "commands"}} - {page.name for page in reached}
     assert not missing, f"no link leads from index.md to {', '.join(sorted(missing))}"
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/quickstart.md", "docs/install.md"])
+def test_the_first_command_of_a_newcomer_is_an_installation(name):
+    first = re.search(r"^```sh\n(.*?)^```", (ROOT / name).read_text("utf-8"), re.DOTALL | re.MULTILINE)[1]
+    assert first == "pipx install netinit\n"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_for_users_begins_with_a_build(page):
+    blocks = re.findall(r"^```sh\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert page.name == "CONTRIBUTING.md" or not [block for block in blocks if block.startswith("make ")]
 
 
 def test_the_navigation_has_every_page():

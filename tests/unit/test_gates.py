@@ -87,7 +87,8 @@ def make_action(folder, wheels):
     digest = hashlib.sha256((wheels / "needed-1-py3-none-any.whl").read_bytes()).hexdigest()
     folder.mkdir()
     (folder / "netinit").symlink_to(ROOT / "netinit")
-    (folder / "requirements-webhook.txt").write_text(f"needed==1 --hash=sha256:{digest}\n")
+    (folder / "requirements").mkdir()
+    (folder / "requirements" / "webhook.txt").write_text(f"needed==1 --hash=sha256:{digest}\n")
     return folder
 
 

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import venv
 import zipfile
 from email.parser import Parser
@@ -58,40 +57,6 @@ def described(wheel):
     with zipfile.ZipFile(wheel) as archive:
         (path,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return Parser().parsestr(archive.read(path).decode())
-
-
-@pytest.fixture(scope="module")
-def built_twice(source, tmp_path_factory):
-    """What two checkouts of one commit make: another umask, other times of files, another folder."""
-    made = []
-    for umask, written in ((0o022, 1_600_000_000), (0o077, 1_650_000_000)):
-        checkout, folder = (tmp_path_factory.mktemp(f"{name}-{umask:o}") for name in ("checkout", "made"))
-        shutil.copytree(source, checkout, dirs_exist_ok=True)
-        for path in checkout.rglob("*"):
-            path.chmod(path.stat().st_mode & ~umask)
-            os.utime(path, (written, written))
-        environ = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
-        for kind in ("--sdist", "--wheel"):
-            check(sys.executable, "-m", "build", kind, "--no-isolation", "--outdir", folder, checkout, env=environ, umask=umask)
-        made.append({path.name: path for path in folder.iterdir()})
-    return made
-
-
-def test_a_commit_makes_the_same_bytes_whatever_the_umask_and_the_times_of_its_checkout(built_twice):
-    one, other = built_twice
-    assert sorted(one) == sorted(other)
-    assert {name.rpartition(".")[2] for name in one} == {"gz", "whl"}
-    assert [name for name, path in one.items() if path.read_bytes() != other[name].read_bytes()] == []
-
-
-def test_the_archive_of_sources_has_one_time_and_no_user(built_twice):
-    (path,) = (path for name, path in built_twice[1].items() if name.endswith(".tar.gz"))
-    with tarfile.open(path) as archive:
-        members = archive.getmembers()
-    assert {one.name.partition("/")[2] for one in members} > {"netinit/cli/start.py", "pyproject.toml", "setup.py", "PKG-INFO"}
-    assert {(one.mtime, one.uid, one.gid, one.uname, one.gname) for one in members} == {(1_700_000_000, 0, 0, "", "")}
-    assert {one.mode for one in members} == {0o644, 0o755}
-    assert all(one.mode == 0o755 for one in members if one.isdir())
 
 
 def needed(described, *extras):

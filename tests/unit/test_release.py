@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
+import os
 import re
 import subprocess
+import sys
 import tarfile
+import time
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -13,26 +19,26 @@ import pytest
 import yaml
 
 import release
+import release_images
+from image_licenses import read_debian_packages, read_label
 
 ROOT = Path(__file__).parents[2]
 VERSION = release.read_version()
 NAMES = release.name_pieces(VERSION)
+EPOCH = "1700000000"
 WORKFLOW = ROOT / ".github/workflows/release.yml"
+
+
+HOME = "https://example.invalid/mesh/netinit"
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A folder with all pieces; the wheel is what `make wheel` makes, without its builder."""
+    """A folder with all pieces but the images."""
     folder = tmp_path_factory.mktemp("dist")
-    with zipfile.ZipFile(folder / NAMES["wheel"], "w") as archive:
-        for path in sorted((ROOT / "netinit").rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                archive.write(path, path.relative_to(ROOT))
-        archive.writestr(f"netinit-{VERSION}.dist-info/METADATA", f"Metadata-Version: 2.4\nName: netinit\nVersion: {VERSION}\n")
-        for name in ("netinit", "kubectl-netinit", "kubectl_complete-netinit"):
-            archive.writestr(f"netinit-{VERSION}.data/scripts/{name}", "")
-    (folder / NAMES["sources"]).write_bytes(b"")
-    release.build(folder, "https://example.invalid/mesh/netinit")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+        release.build(folder, HOME)
     return folder
 
 
@@ -56,7 +62,7 @@ def test_a_piece_that_is_missing_is_named(folder, piece):
 
 
 def test_what_does_not_fit_together_is_named(folder):
-    assert release.check(folder, tag="v9.9.9") == [f"tag: v9.9.9 is not v{VERSION}, the version of the sources", f"CHANGELOG.md: has no section of {VERSION}"][: 2 - ("## [" + VERSION + "]" in (ROOT / "CHANGELOG.md").read_text())]
+    assert f"tag: v9.9.9 is not v{VERSION}, the version of the sources" in release.check(folder, tag="v9.9.9")
     manifest = folder / NAMES["krew"]
     manifest.write_text(re.sub("sha256: [0-9a-f]{64}", f"sha256: {'0' * 64}", manifest.read_text()))
     assert release.check(folder) == [f"krew: its sum is not that of {NAMES['plugin']}"]
@@ -65,14 +71,173 @@ def test_what_does_not_fit_together_is_named(folder):
 def test_a_stale_module_in_the_wheel_is_named(folder):
     with zipfile.ZipFile(folder / NAMES["wheel"], "a") as archive:
         archive.writestr("netinit/cli/stale_module.py", "")
-    assert release.check(folder) == ["wheel: netinit/cli/stale_module.py is no file of the sources"]
+    assert release.check(folder)[0] == "wheel: netinit/cli/stale_module.py is no file of the sources"
 
 
-def test_the_same_sources_make_the_same_bytes(made, tmp_path):
-    (tmp_path / NAMES["wheel"]).write_bytes((made / NAMES["wheel"]).read_bytes())
-    release.build(tmp_path, "https://example.invalid/mesh/netinit")
-    for piece in ("chart", "plugin", "krew"):
-        assert (tmp_path / NAMES[piece]).read_bytes() == (made / NAMES[piece]).read_bytes()
+def test_another_folder_under_another_umask_gives_the_same_bytes_of_every_piece(made, monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+    before = os.umask(0o022)
+    try:
+        assert release.repeat(made, HOME) == []
+        assert os.umask(0o022) == 0o022
+    finally:
+        os.umask(before)
+
+
+def test_a_piece_whose_second_build_has_other_bytes_is_named(made, folder):
+    with (folder / NAMES["chart"]).open("ab") as file:
+        file.write(b"\0")
+    (line,) = release.compare(made, folder, NAMES)
+    assert line.startswith(f"chart: two builds gave two {NAMES['chart']}, of ")
+
+
+def test_a_release_leaves_nothing_of_the_one_before_and_keeps_what_is_not_of_one(tmp_path, monkeypatch):
+    for name in ("netinit-0.0.1-py3-none-any.whl", "kubectl-netinit-0.0.1.tar.gz", "netinit-node-0.0.1-amd64.oci.tar", "notes.txt"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(release, "build_package", lambda *_: (_ for _ in ()).throw(SystemExit("stopped")))
+    with pytest.raises(SystemExit, match="stopped"):
+        release.build(tmp_path, HOME)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_list_has_the_sum_of_every_piece(folder):
+    told = release.write_list(folder, ())
+    assert [line.split()[-1] for line in told.splitlines()] == list(NAMES.values())
+    checked = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], capture_output=True, text=True, check=True, timeout=60, cwd=folder)
+    assert checked.stdout.count(": OK\n") == len(NAMES)
+
+
+def test_the_archive_of_sources_has_one_time_and_no_user(made):
+    with tarfile.open(made / NAMES["sources"]) as archive:
+        members = archive.getmembers()
+    assert {one.name.partition("/")[2] for one in members} > {"netinit/cli/start.py", "pyproject.toml", "setup.py", "PKG-INFO"}
+    assert {(one.mtime, one.uid, one.gid, one.uname, one.gname) for one in members} == {(int(EPOCH), 0, 0, "", "")}
+    assert {one.mode for one in members} == {0o644, 0o755}
+    assert all(one.mode == 0o755 for one in members if one.isdir())
+
+
+def test_an_action_that_lacks_a_module_is_named(made, folder):
+    with tarfile.open(made / NAMES["action"]) as archive:
+        files = [(one.name, archive.extractfile(one).read(), one.mode) for one in archive if not one.name.startswith("netinit/questions/")]
+    release.write_archive(folder / NAMES["action"], files, 0)
+    assert release.check(folder) == ["action: it does not hold the modules of the wheel"]
+
+
+def test_what_a_tag_would_publish_too_early_is_named(made, tmp_path):
+    root = tmp_path / "checkout"
+    for name in ("changelog.d", "docs", "netinit/base", "netinit/data/chart"):
+        (root / name).mkdir(parents=True)
+    for name in ("CHANGELOG.md", "Dockerfile", "README.md", "netinit/base/version.py", "netinit/data/chart/Chart.yaml"):
+        (root / name).write_bytes((ROOT / name).read_bytes())
+    tag = f"v{VERSION}"
+    assert release.check(made, root, tag) == [f"krew: {HOME}/releases/download/{tag}/{NAMES['plugin']} is no address; HOME_PAGE gives that of the repository"]
+    (root / "changelog.d" / "+a-thing.added.md").write_text("A thing.\n")
+    (root / "docs" / "install.md").write_text("docker pull REGISTRY/mesh/netinit-node:0.0.1\n")
+    assert release.check(made, root, tag)[:2] == [
+        f"docs/install.md: names images or a chart of 0.0.1, the sources are {VERSION}",
+        "changelog.d: +a-thing.added.md are in no section of CHANGELOG.md; run make changelog",
+    ]
+
+
+# ---- images -----------------------------------------------------------------------------------------------------------
+
+
+def write_image(path, *, version=VERSION, spoil=False):
+    """An image of no files as the engines write it: an OCI layout in a tar, with a time of its own."""
+    labels = {"version": version, "title": "netinit-node", "licenses": read_label("node")}
+    config = {"architecture": release_images.name_architecture(), "config": {"Labels": {f"org.opencontainers.image.{key}": text for key, text in labels.items()}, "Entrypoint": release_images.ENTRY}}
+    blobs, described = {}, {}
+    for word, data in (("config", json.dumps(config).encode()), ("layer", b"layer")):
+        described[word] = {"digest": f"sha256:{hashlib.sha256(data).hexdigest()}"}
+        blobs[described[word]["digest"]] = data
+    manifest = json.dumps({"config": described["config"], "layers": [described["layer"]]}).encode()
+    blobs[f"sha256:{hashlib.sha256(manifest).hexdigest()}"] = manifest
+    index = {"manifests": [{"digest": f"sha256:{hashlib.sha256(manifest).hexdigest()}"}]}
+    files = {"index.json": json.dumps(index).encode(), **{f"blobs/{digest.replace(':', '/')}": data + b"!" * (spoil and data == b"layer") for digest, data in blobs.items()}}
+    with tarfile.open(path, "w") as archive:
+        for name, data in reversed(files.items()):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime = len(data), time.time()
+            archive.addfile(entry, io.BytesIO(data))
+
+
+@pytest.fixture
+def image(folder):
+    """The files of an image in a folder: (the folder, the archive, the list of what it holds)."""
+    names = release_images.name_files(["node"], VERSION)
+    archive, sbom = (folder / name for name in names.values())
+    write_image(archive)
+    sbom.write_text(json.dumps({"bomFormat": "CycloneDX", "metadata": {"component": {"name": "netinit", "version": VERSION}}, "components": [{"name": name} for name in read_debian_packages("OF_THE_NODE")]}))
+    return folder, archive, sbom
+
+
+def test_a_release_with_an_image_wants_its_archive_and_the_list_of_what_it_holds(image):
+    folder, archive, sbom = image
+    assert [*release_images.check_images(folder, ["node"], VERSION)] == []
+    assert release.check(folder, stages=["init"]) == [f"{word}: {name} is missing" for word, name in release_images.name_files(["init"], VERSION).items()]
+    sbom.write_text("{}")
+    other, incomplete = release_images.check_images(folder, ["node"], VERSION)
+    assert other == f"sbom node: it does not describe netinit {VERSION}"
+    assert incomplete.startswith("sbom node: packages are missing: ipset, iptables, ")
+    write_image(archive, version="0.0.1")
+    assert next(release_images.check_images(folder, ["node"], VERSION)) == f"image node: its label version is 0.0.1, not {VERSION}"
+
+
+def test_an_image_whose_layer_was_changed_is_named(image):
+    folder, archive, _ = image
+    write_image(archive, spoil=True)
+    (line,) = release_images.check_images(folder, ["node"], VERSION)
+    assert line.endswith("has other bytes than its name says")
+
+
+def test_every_image_of_the_dockerfile_has_its_files():
+    names = release.name_pieces(VERSION, release_images.find_stages())
+    assert len(names) == len(NAMES) + 8
+    assert names["image init-nft"] == f"netinit-nft-{VERSION}-{release_images.name_architecture()}.oci.tar"
+
+
+def test_images_without_an_engine_are_refused_before_anything_is_made(tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        release.main(["build", str(tmp_path / "dist"), "--images", "all"])
+    assert ended.value.code == 2
+    assert "--images wants --engine" in capsys.readouterr().err
+    assert not (tmp_path / "dist").exists()
+
+
+# ---- the changelog ----------------------------------------------------------------------------------------------------
+
+
+def read_sections():
+    """The sections of the changelog that a fragment may go to, as towncrier knows them."""
+    return {one["directory"]: one["name"] for one in tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["towncrier"]["type"]}
+
+
+def test_every_fragment_of_the_changelog_is_named_for_a_section_and_says_something():
+    for path in sorted((ROOT / "changelog.d").iterdir()):
+        if path.name != "README.md":
+            assert re.fullmatch(rf"\+[a-z0-9-]+\.({'|'.join(read_sections())})\.md", path.name), f"changelog.d/{path.name}: see changelog.d/README.md"
+            text = path.read_text("utf-8")
+            assert text.strip(), path.name
+            assert not text.startswith(("-", "#")), f"changelog.d/{path.name}: towncrier puts the dash before it"
+
+
+def test_the_changelog_begins_with_a_section_of_a_released_version():
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", one) for one in headings), headings
+
+
+def test_fragments_become_a_section_above_the_last_one(tmp_path):
+    for name in ("pyproject.toml", "CHANGELOG.md"):
+        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    (tmp_path / "changelog.d").mkdir()
+    for name, text in (("README.md", "# How\n"), ("+new.added.md", "A new thing.\n"), ("+old.fixed.md", "An old thing works.\n")):
+        (tmp_path / "changelog.d" / name).write_text(text)
+    words = ["-m", "towncrier", "build", "--yes", "--version", "99.0.0", "--date", "2030-01-02"]
+    subprocess.run([sys.executable, *words], check=True, capture_output=True, timeout=60, cwd=tmp_path)
+    before, after = ((folder / "CHANGELOG.md").read_text("utf-8") for folder in (ROOT, tmp_path))
+    head, _, rest = after.partition("## [99.0.0] - 2030-01-02\n\n### Added\n\n- A new thing.\n\n### Fixed\n\n- An old thing works.\n")
+    assert before == head.rstrip("\n") + "\n\n" + rest.lstrip("\n")
+    assert [path.name for path in (tmp_path / "changelog.d").iterdir()] == ["README.md"]
 
 
 def test_the_plugin_works_from_its_archive_alone(made, tmp_path):
@@ -139,7 +304,7 @@ def test_the_pieces_are_made_for_every_change():
 
 
 def test_the_lock_of_what_signs_has_hashes():
-    text = (ROOT / "requirements-release.txt").read_text("utf-8")
+    text = (ROOT / "requirements/release.txt").read_text("utf-8")
     packages = re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE)
     assert "cyclonedx-python-lib" in packages
     assert len(re.findall(r"^[a-z0-9-]+==.* \\\n    --hash=sha256:", text, re.MULTILINE)) == len(packages)
