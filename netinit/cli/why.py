@@ -7,7 +7,7 @@ import click
 from netinit.base.errors import DriftError, OptionError
 from netinit.base.output import show_object
 from netinit.cli.console import answer, color_option, note, warn
-from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, add_options, add_value
+from netinit.cli.flags import ANY_NAMESPACE, Decorator, FlagCommand, add_options, add_value
 from netinit.cli.rule_options import outlook_options
 from netinit.cli.values import OneOf, takes
 from netinit.library.rule_reading import Outlook
@@ -32,10 +32,15 @@ asked_options = add_value(
     click.option("--interface", default="", **takes("NAME"), help="With --from: where the connection comes in."),
     click.option("--uid", default="", **takes("USER"), help="With --to: who connects (default: the users of the containers)."),
 )  # fmt: skip
-form_option = add_options(
-    click.option("--format", "form", type=OneOf((TEXT, JSON)), default=TEXT, show_default=True, help="The format."),
-    click.option("--json", "form", flag_value=JSON, help="Short for --format json; netinit/data/why.schema.json describes it."),
-)
+
+
+def form_options(*names: str) -> Decorator:
+    """Add the option of these names for the format, and --json."""
+    described = f"Short for {names[-1]} json; netinit/data/why.schema.json describes it."
+    return add_options(
+        click.option(*names, "form", type=OneOf((TEXT, JSON)), default=TEXT, show_default=True, help="The format."),
+        click.option("--json", "form", flag_value=JSON, help=described),
+    )
 
 
 @click.command("why", cls=FlagCommand, shows=ANY_NAMESPACE, rules=None)
@@ -44,7 +49,7 @@ form_option = add_options(
 @click.option("--select", default="", **takes("NAME"), help="Which pod: NAME, NAMESPACE/NAME or KIND/NAME.")
 @outlook_options
 @click.option(REPORT, "report", default="", **takes("FILE"), help="The file that kubectl netinit report wrote.")
-@form_option
+@form_options("--format")
 @color_option
 def command(
     options: Options, asked: WhyQuestion, outlook: Outlook, *, files: tuple[str, ...], select: str, report: str, form: str

@@ -12,7 +12,7 @@ from netinit.base.sanitize import lines, split_message
 from netinit.base.tree import Tree, mapping, string
 from netinit.cli.console import answer, color_option, note
 from netinit.cli.values import OneOf, takes
-from netinit.cli.why import JSON, asked_options, form_option
+from netinit.cli.why import JSON, asked_options, form_options
 from netinit.inject.deciding.containers import find_proxy
 from netinit.inject.deciding.pod_options import find_init
 from netinit.inject.deciding.podfile import read_object
@@ -41,7 +41,7 @@ _NOT_ASKED = "not asked yet"
 @image_option
 @click.option("--source", type=OneOf((AUTO, AGENT, EPHEMERAL, MANIFEST)), default=AUTO, show_default=True, help=WHO_READS)
 @cluster_options
-@form_option
+@form_options("-o", "--output", "--format")
 @color_option
 def command(
     asked: WhyQuestion, kubectl: Kubectl, *, named: str, image: str, source: str, namespace: str, agent_namespace: str, form: str

@@ -74,7 +74,7 @@ def test_a_name_without_a_service_is_looked_for_in_other_namespaces(kubectl):
 
 
 def test_the_answer_in_json_has_its_schema(kubectl):
-    done = kubectl(f"why {WEB} -n shop --to db:5433 --json", *SHOP, *NOTHING)
+    done = kubectl(f"why {WEB} -n shop --to db:5433 -o json", *SHOP, *NOTHING)
     tree = json.loads(done.out)
     check_schema(tree, "why")
     assert (done.code, tree["cause"]["code"]) == (3, "NI319"), done
