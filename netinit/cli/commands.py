@@ -7,6 +7,7 @@ from netinit.base.system import posix
 GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
     "Look": {
         "explain": ("cli.explain", "Show what happens to a connection, and which option causes it."),
+        "why": ("cli.why", "Find why a connection, a probe, a name or a pod's start fails."),
         "audit": ("cli.audit.command", "Show which traffic bypasses the proxy, and how to close it."),
         "diff": ("cli.diff", "Show which packets two sets of rules treat differently."),
         "verify": ("cli.verify", "Compare a pod's live rules with the plan, and check that they are in force."),
@@ -42,6 +43,7 @@ GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_comm
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 KUBECTL = {  # as in GROUPS
     "explain": ("kubectl.pod_command", "Show what happens to a connection of a pod, and why."),
+    "why": ("kubectl.why", "Find why a connection, a probe, a name or a pod's start fails."),
     "audit": ("kubectl.pod_command", "Show which traffic of a pod bypasses the proxy."),
     "verify": ("kubectl.pod_command", "Compare a pod's live rules with those that its manifest asks for."),
     "draw": ("kubectl.pod_command", "Draw the path of packets through a pod's rules."),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from netinit.base.errors import OptionError
 from netinit.cli.commands import ALIASES, COMMANDS
 
-KUBECTL_TOO = {"explain", "audit", "verify", "draw", "doctor", "watch", "trace"}
+KUBECTL_TOO = {"explain", "audit", "verify", "draw", "doctor", "watch", "trace", "why"}
 CHANGING, READING = {"apply", "remove"}, {"verify", "watch", "trace", "doctor", "demo", "node"}
 LIVE = ("--live", "--pid", "--netns", "--network-namespace")
 FILES = ("--rules", "--dry-run", "--help", "-h")

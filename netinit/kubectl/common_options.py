@@ -45,16 +45,20 @@ cluster_options = add_options(
 )  # fmt: skip
 
 
+image_option = click.option(
+    "--image", default="", **takes("IMAGE"),
+    help="For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container).",
+)  # fmt: skip
+
+
 def object_options(choices: tuple[str, ...], text: str) -> Decorator:
     """Add the argument OBJECT, --image, --source with these choices and this help, and `cluster_options`, as `sources`."""
 
     def make(*, named: str, namespace: str, kubectl: Kubectl, agent_namespace: str, image: str, source: str) -> Sources:
         return Sources(find_pods(kubectl, named, namespace), kubectl, AgentSource(kubectl, agent_namespace), image, source)
 
-    for_image = "For ephemeral containers (default: NETINIT_IMAGE, or the image of the pod's init container)."
     return add_value(
-        "sources", make, click.argument("named", **takes("OBJECT")),
-        click.option("--image", default="", **takes("IMAGE"), help=for_image),
+        "sources", make, click.argument("named", **takes("OBJECT")), image_option,
         click.option("--source", type=OneOf(choices), default=AUTO, show_default=True, help=text),
         cluster_options,
     )  # fmt: skip

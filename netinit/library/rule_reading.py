@@ -190,7 +190,7 @@ def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
             raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
-        return _find_live(options, facts)
+        return find_live(options, facts)
     return plan_here(options, facts, choice.pod_ip)
 
 
@@ -228,7 +228,8 @@ def plan_here(options: Options, facts: PodFacts | None = None, pod_ip: tuple[str
     return find_planned(options, facts, pod_ip, read_name_servers)
 
 
-def _find_live(options: Options, facts: PodFacts | None) -> RuleSource:
+def find_live(options: Options, facts: PodFacts | None) -> RuleSource:
+    """The live rules of the namespace that the options name, compared with a manifest's or the known options."""
     from netinit.pods.live import read_live
 
     facts = facts and complete_servers(facts, options)

@@ -22,7 +22,7 @@ ARGS = ["istio-iptables", "-p", "15001", "-u", "1337", "-i", "*", "-b", "*"]
 
 
 def make_pod(name, address, *exclude):
-    init = {"name": "istio-init", "image": "mesh/netinit:0.2.0", "args": [*ARGS, *exclude]}
+    init = {"name": "istio-init", "image": "mesh/netinit:0.2.0", "args": [*ARGS, *exclude], "securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}
     spec = {"nodeName": "worker-1", "initContainers": [init], "containers": [{"name": "app", "image": "app:1"}, {"name": "istio-proxy", "image": "p:1"}]}
     status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec, "status": status}
@@ -88,3 +88,15 @@ def test_kubectl_debug_takes_the_container_that_is_asked_for(plane, shop, tmp_pa
     assert made["args"][-1] == "--json"
     assert "NET_ADMIN" in made["securityContext"]["capabilities"]["add"]
     assert not made.get("command")
+
+
+def test_why_reads_with_get_and_list_and_names_the_first_cause(plane, shop, tmp_path):
+    done = ask(plane, tmp_path, "why", "web-a", "--to", "db:5432", "--source", "manifest", "--json")
+    tree = json.loads(done.stdout)
+    steps = {one["step"]: one["outcome"] for one in tree["steps"]}
+    assert (done.returncode, tree["cause"]) == (0, None), done.stdout + done.stderr
+    assert (steps["service"], steps["protocol"], steps["rules"], steps["network policy"]) == ("passed", "unknown", "passed", "passed"), tree
+    missing = ask(plane, tmp_path, "why", "deploy/web", "--to", "db:5433", "--json")
+    assert (missing.returncode, json.loads(missing.stdout)["cause"]["code"]) == (3, "NI319"), missing.stdout + missing.stderr
+    named = ask(plane, tmp_path, "why", "web-a", "--dns", "nowhere", "--json")
+    assert (named.returncode, json.loads(named.stdout)["cause"]["code"]) == (3, "NI318"), named.stdout + named.stderr

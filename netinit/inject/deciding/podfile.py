@@ -142,7 +142,7 @@ def deciding_objects(trees: Iterable[Any]) -> list[Tree]:
     return [one for one in trees if isinstance(one, dict) and one.get("kind") in _DECIDING]
 
 
-def _is_as_created(pod: Tree) -> bool:
+def is_as_created(pod: Tree) -> bool:
     """Whether nobody adds anything to the pod any more: it has a proxy or an init container, or no network of its own."""
     spec = mapping(pod["spec"])
     of_a_mesh = find_init(spec) is not None or find_proxy(spec) is not None or is_ambient(pod) or read_status(pod) is not None
@@ -155,7 +155,7 @@ def read_facts(one: Workload, base: Options, foresee: Foresee | None = None) -> 
     `base`: the node agent's defaults. `foresee`: what becomes of a pod that is not injected yet; without it the pod stays as it is.
     """
     pod = one.pod()
-    future = foresee(one) if foresee and not _is_as_created(pod) else None
+    future = foresee(one) if foresee and not is_as_created(pod) else None
     if future is None:
         return _facts_of(one, pod, base)
     facts = _facts_of(one, future.pod, base)

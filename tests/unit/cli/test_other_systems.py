@@ -19,9 +19,9 @@ SYSTEMS = ("darwin", "win32")
 ANSWERS = (
     "version", "help NI106", "render -b 80", "lint -b 80 -d 80", "explain -b 80 -i '*' --to 10.1.1.1:80", "audit -b '*'", "draw -b 80",
     "diff 'apply -b 80' 'apply -b 81'", "convert --from istio -- -p 15001", "inject -f examples/pod.yaml", "inject -f examples/", "check-inject -f examples/pod.yaml",
-    "lint examples/", "audit examples/pod.yaml", "kubectl explain --help",
+    "lint examples/", "why examples/pod.yaml --to 203.0.113.7:443", "audit examples/pod.yaml", "kubectl explain --help",
 )  # fmt: skip
-REFUSED = ("apply -b 80", "-p 15001", "remove", "verify", "watch", "trace", "doctor", "demo", "node status", "explain --live --to 10.1.1.1:80", "diff --pid 1")
+REFUSED = ("apply -b 80", "-p 15001", "remove", "verify", "watch", "trace", "doctor", "demo", "node status", "explain --live --to 10.1.1.1:80", "why --pid 1 x.yaml", "diff --pid 1")
 
 
 def start(*words, given="", environ=None):

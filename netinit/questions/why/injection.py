@@ -1,0 +1,43 @@
+"""The step "injection": whether a proxy takes the pod's traffic, and whether the pod has a network of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netinit.inject.deciding.podfile import LEFT_OUT
+from netinit.inject.deciding.webhooks import INJECT
+from netinit.questions.why.pods import AS_CREATED, PodInQuestion
+from netinit.questions.why.steps import Step, failed, passed, unknown
+
+NAME = "injection"
+
+
+def examine_injection(pod: PodInQuestion) -> Iterator[Step]:
+    """Say whether the pod is in the mesh, and what decides that."""
+    if pod.facts is None:
+        yield unknown(NAME, "it is not known: the pod's options cannot be read", pod.title)
+    elif pod.host_network:
+        text = "hostNetwork: true: the pod uses its node's network, where nothing is captured; what it sends is plain text"
+        yield unknown(NAME, text, pod.title, remedy="remove hostNetwork: true if it is to be in the mesh", kind="host-network")
+    elif pod.in_mesh is None:
+        yield unknown(NAME, pod.facts.notes[0], pod.title, shown_by=_ask_cluster(pod), kind="no-init-container")
+    elif pod.in_mesh:
+        by = f"injected: {pod.reason}" if pod.outlook != AS_CREATED else f"its traffic is captured ({pod.facts.programmed_by})"
+        yield passed(NAME, by, pod.title)
+    else:
+        yield failed(
+            NAME, "not-injected", f"no proxy takes its traffic: {_describe_why(pod)}", pod.title,
+            remedy=f'set the label {INJECT}: "true" on the pod template, or istio-injection: enabled on the Namespace, and create the'
+            " pods anew; without the mesh, its servers must accept plain text",
+            shown_by=_ask_cluster(pod),
+        )  # fmt: skip
+
+
+def _describe_why(pod: PodInQuestion) -> str:
+    if pod.outlook == LEFT_OUT:
+        return pod.reason
+    return pod.reason or "it has neither a proxy nor an init container of a mesh"
+
+
+def _ask_cluster(pod: PodInQuestion) -> str:
+    return f"kubectl get {pod.workload.kind.lower()} {pod.workload.name} -n {pod.namespace} -o yaml | netinit check-inject -f -"

@@ -1,0 +1,106 @@
+"""The step "probe": whether the kubelet's probes reach the application, through the proxy's agent or plainly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from netinit.base.net import lists_port
+from netinit.base.sanitize import quote
+from netinit.base.tree import Tree, mapping, string
+from netinit.inject.deciding.annotations import REWRITE_PROBES
+from netinit.inject.deciding.containers import find, named
+from netinit.options import Options
+from netinit.questions.connections import Question
+from netinit.questions.option_names import name_options, translate
+from netinit.questions.why.connection import Explain, ask, examine_answers
+from netinit.questions.why.mutual_tls import is_strict
+from netinit.questions.why.objects import MAX_LISTED, ClusterObjects
+from netinit.questions.why.pods import PodInQuestion
+from netinit.questions.why.steps import Step, failed, passed, unknown
+
+NAME = "probe"
+KEYS = ("startupProbe", "readinessProbe", "livenessProbe")
+ACTIONS = ("httpGet", "tcpSocket", "grpc")
+BY_AGENT = ("/app-health/", "/app-lifecycle/")  # paths of the agent
+_LOOPBACKS = ("localhost", "127.0.0.1", "::1")
+
+
+def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain) -> Iterator[Step]:
+    """Say of each probe whether the kubelet's request arrives."""
+    probes = [(one, key) for one in pod.applications for key in KEYS if isinstance(one.get(key), dict)]
+    if not probes:
+        yield passed(NAME, "no container of the application has one", pod.title)
+    ports: dict[int, None] = {}
+    for container, key in probes[: 4 * MAX_LISTED]:
+        about = f"{key} of container {quote(string(container.get('name')))}"
+        probe = mapping(container[key])
+        kind = next((kind for kind in ACTIONS if isinstance(probe.get(kind), dict)), "")
+        if not kind:
+            yield passed(NAME, "runs in the container (exec), without a network", about)
+            continue
+        action = mapping(probe[kind])
+        number = _port_of(pod, container, action)
+        if number is None:
+            named_port = quote(string(action.get("port")))
+            text = f"{kind} on port {named_port}, which is the name of no port of the container: the kubelet cannot ask"
+            yield failed(NAME, "probe-port", text, about, remedy="name a containerPort so, or give the probe a number")
+            continue
+        ports.setdefault(number)
+        yield _judge(pod, objects, about, (kind, action, number))
+    for number in [*ports][:MAX_LISTED]:
+        answers, problem = ask(explain, Question("inbound", to_port=str(number)))
+        if problem:
+            yield unknown("rules", problem, f"port {number}")
+        yield from examine_answers(pod, answers, udp=False)
+
+
+def _port_of(pod: PodInQuestion, container: Tree, action: Tree) -> int | None:
+    """The number of a probe's port; None for a name that the container does not have."""
+    port = action.get("port")
+    if isinstance(port, int):
+        return port
+    text = string(port)
+    if text.isascii() and text.isdigit():
+        return int(text[:6])
+    own = find(pod.given_spec.get("containers"), string(container.get("name"))) or container
+    numbers = [one.get("containerPort") for one in named(own.get("ports")) if one.get("name") == text]
+    return next((one for one in numbers if isinstance(one, int)), None)
+
+
+def _judge(pod: PodInQuestion, objects: ClusterObjects, about: str, probe: tuple[str, Tree, int]) -> Step:
+    kind, action, number = probe
+    if kind == "httpGet" and string(action.get("path")).startswith(BY_AGENT):
+        return passed(NAME, f"goes through the proxy's agent on {number}, which asks the application", about)
+    if string(action.get("host")) in _LOOPBACKS:
+        text = f"{kind} with host {quote(string(action['host']))}: that is the node's own loopback for the kubelet"
+        return failed(NAME, "probe-port", text, about, remedy="leave out host")
+    if pod.in_mesh is None:
+        return unknown(NAME, f"{kind} on {number}: it is not known whether the pod is injected", about)
+    if not pod.in_mesh or _is_excluded(pod, number):
+        return passed(NAME, f"{kind} on {number} reaches the application, past the proxy", about)
+    if kind == "tcpSocket":
+        text = f"tcpSocket on {number}: the proxy accepts for the application, so it succeeds though nothing listens"
+        return unknown(NAME, text, about)
+    strict, by = is_strict(pod, number, objects)
+    off = f'annotation {REWRITE_PROBES}: "{pod.annotations[REWRITE_PROBES]}"' if REWRITE_PROBES in pod.annotations else "its injector"
+    text = f"{kind} on {number} is not sent through the proxy's agent ({off})"
+    exclusion = f"add {number} to {Options.flag('exclude_inbound_ports').label}"
+    remedy = f'set annotation {REWRITE_PROBES}: "true", or {translate(exclusion, name_options(pod.facts) if pod.facts else {})}'
+    if strict:
+        text = f"{text}, and the kubelet has no certificate for mutual TLS ({by}: STRICT)"
+        return failed(NAME, "probe-not-rewritten", text, about, remedy=remedy)
+    if strict is None:
+        text = f"{text}: it fails if mutual TLS is STRICT, which is not known"
+        return unknown(NAME, text, about, remedy=remedy, kind="probe-not-rewritten")
+    return passed(NAME, f"{text}, and plain text is taken (PERMISSIVE)", about)
+
+
+def _is_excluded(pod: PodInQuestion, number: int) -> bool:
+    """Whether the pod's options leave a port out of inbound capture."""
+    if pod.facts is None:
+        return False
+    options = pod.facts.options
+    if options.inbound_mode == "NONE":
+        return True
+    captured = isinstance(options.inbound_ports, str) or lists_port(options.inbound_ports, number)
+    return not captured or lists_port(options.exclude_inbound_ports, number)
