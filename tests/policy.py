@@ -104,11 +104,19 @@ def _sent(options, one: Connection) -> str:
         and (options.capture_all_dns or one.destination in options.dns_servers)
     ):
         return captured(RESOLVER_PORT)
-    if not tcp or _is_loopback(options, one) or _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
+    if _is_loopback(options, one) or _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
         return DIRECT
+    if not tcp:
+        return _redirected_datagram(options, one)
     if _lists(options.outbound_ports, one.port) or _is_included(options, one):
         return captured(options.outbound_port)
     return DIRECT
+
+
+def _redirected_datagram(options, one: Connection) -> str:
+    """UDP to a port of a list goes to the pod's port for it, unless it stays in the pod anyway."""
+    to = [item.to for item in options.redirect_outbound_udp if _lists((item.port,), one.port)]
+    return captured(to[0]) if to and one.protocol == "udp" and one.device != "lo" else DIRECT
 
 
 def _is_of_another_group(options, one: Connection) -> bool:
@@ -133,7 +141,7 @@ def _is_metadata(options, one: Connection) -> bool:
 
 
 def _refuses_quic(options, one: Connection) -> bool:
-    """UDP to port 443 is refused where the same sender's TCP would be captured for its address."""
+    """UDP to port 443 is refused where the same sender's TCP would be captured for its address, and it has no listener in the pod."""
     if not options.reject_quic or (one.protocol, one.port) != ("udp", 443) or one.device == "lo":
         return False
     tcp = replace(one, protocol="tcp")
@@ -144,6 +152,8 @@ def _refuses_quic(options, one: Connection) -> bool:
     if _is_of_another_group(options, one):
         return False
     if _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
+        return False
+    if not _is_spared(options, one) and not _is_loopback(options, one) and _redirected_datagram(options, one) != DIRECT:
         return False
     return _lists(options.outbound_ports, 443) or _is_included(options, one)
 
@@ -215,7 +225,7 @@ def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
     by_nat = (options.inbound_mode == "REDIRECT" or _classic_ipv6_redirect(options, one)) and bool(options.inbound_ports)
     if options.istio_exact or fate not in {captured(port) for port in (options.inbound_port, options.outbound_port)}:
         return False
-    return by_nat or is_named(one.interface, options.virtual_interfaces)
+    return by_nat or (is_named(one.interface, options.virtual_interfaces) and bool(options.outbound_cidrs))
 
 
 # --- the classic layout -----------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def _render_flags(flags: list[Flag]) -> Iterator[str]:
 EXAMPLES = {  # a value of each kind that a pod may say
     "PORT|0": "15008", "REDIRECT|TPROXY|NONE": "TPROXY", "PORTS|*": "8080,9000-9010", "PORTS": "5432,6379", "NAMES": "eth1",
     "CIDRS|*": "10.0.0.0/8,fd00::/8", "CIDRS": "10.1.2.0/24", "auto|on|off|inet|reject": "off", "BOOL": "true",
-    "PROTOCOL:PORTS:UIDS": "tcp:5432:999", "PROTOCOL:PORTS:GIDS": "tcp:5432:999", "GROUP": "5",
+    "PORTS:PORT": "514:10514", "PROTOCOL:PORTS:UIDS": "tcp:5432:999", "PROTOCOL:PORTS:GIDS": "tcp:5432:999", "GROUP": "5",
 }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ _peers = st.fixed_dictionaries({
     "log_rules": st.booleans(),
     "log_group": st.sampled_from((0, 5)),
     "reject_quic": st.sampled_from((True, True, False)),
+    "redirect_outbound_udp": st.sampled_from(("", "", "443:8443", "22:9022,8000-9000:15001", "514:10514,9000:443")),
 })
 
 

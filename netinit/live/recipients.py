@@ -37,10 +37,10 @@ from netinit.rules.targets import Capture, Jump
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, Trace
 
-PROXY, RESOLVER, APPLICATION = "proxy", "resolver", "application"
+PROXY, RESOLVER, LISTENER, APPLICATION = "proxy", "resolver", "listener", "application"
 # The kind of a finding by who is asked for and what is wrong: netinit/data/findings.json has their codes
 KINDS = {
-    (PROXY, ABSENT): "proxy-absent", (RESOLVER, ABSENT): "resolver-absent", (APPLICATION, ABSENT): "application-absent",
+    (PROXY, ABSENT): "proxy-absent", (LISTENER, ABSENT): "proxy-absent", (RESOLVER, ABSENT): "resolver-absent", (APPLICATION, ABSENT): "application-absent",
     (APPLICATION, LOOPBACK_ONLY): "application-on-loopback", (APPLICATION, ELSEWHERE): "application-elsewhere",
 }  # fmt: skip
 OF_ALL = {
@@ -58,7 +58,7 @@ ENDS = {
         PASSED: "nft's tproxy lets the datagram pass, not captured", UNKNOWN: "what happens to the datagram is not known",
     },
 }  # fmt: skip
-NAMES = {PROXY: "the proxy", RESOLVER: "the proxy's resolver", APPLICATION: "the application"}
+NAMES = {PROXY: "the proxy", RESOLVER: "the proxy's resolver", LISTENER: "the pod's listener", APPLICATION: "the application"}
 SCOPE_UNIVERSE, LOOPBACK_INDEX = 0, 1
 MAX_NAMED, MAX_LISTED = 4, 50  # sockets in a sentence, and in a list
 MAX_PLACES = 8  # addresses of the pod that are asked about: one for each device, of which a pod has one or two
@@ -67,7 +67,7 @@ MAX_PLACES = 8  # addresses of the pod that are asked about: one for each device
 class Recipient(Record):
     """One end of a connection: who should get it there, and what the kernel does with it.
 
-    `who`: PROXY, RESOLVER or APPLICATION. `behind_proxy`: the proxy opens the connection. `others`: what the application listens
+    `who`: PROXY, RESOLVER, LISTENER (for redirected UDP) or APPLICATION. `behind_proxy`: the proxy opens the connection. `others`: what the application listens
     on instead, if nothing has the port. `proxy_uids`: the proxy's users; empty if unknown.
     """
 
@@ -169,7 +169,7 @@ def follow(trace: Trace, snapshot: Snapshot, *, continues: bool = False, proxy_u
         address=first.destination if asked is None else asked, port=trace.redirect_port, by_tproxy=trace.transparent,
         continues=trace.transparent and continues, is_silent=first.protocol == "udp" and trace.zone != 0,
     )  # fmt: skip
-    one = meet(RESOLVER if trace.redirect_port == DNS_LISTENER else PROXY, proxy)
+    one = meet(_taker(proxy), proxy)
     if one.outcome == PASSED:
         return one, meet(APPLICATION, itself)
     if one.who != PROXY or one.outcome not in (ACCEPTED, UNKNOWN) or first.protocol != "tcp" or not around.is_local(first.destination):
@@ -183,11 +183,16 @@ def examine(snapshot: Snapshot, plan: Plan, *, continues: bool = False, proxy_ui
     found: dict[object, Recipient] = {}
     meet = _Asker(snapshot, proxy_uids)
     for delivery in _list_deliveries(snapshot, plan, continues=continues):
-        one = meet(RESOLVER if delivery.port == DNS_LISTENER else PROXY, delivery)
+        one = meet(_taker(delivery), delivery)
         found.setdefault(one.cause, one)
     for one in _meet_applications(snapshot, meet):
         found.setdefault(one.cause, one)
     return tuple(sorted([one for one in found.values() if one.reception.problem], key=lambda one: one.reception.delivery.port))
+
+
+def _taker(delivery: Delivery) -> str:
+    """Who should get what is redirected to a port."""
+    return RESOLVER if delivery.port == DNS_LISTENER else LISTENER if delivery.protocol == "udp" else PROXY
 
 
 class _Asker:

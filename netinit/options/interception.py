@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.net import MAX_PORT, Network, Ports
+from netinit.base.net import MAX_PORT, Network, Ports, lists_port
 from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from netinit.options.udp_redirects import UdpRedirect
     from netinit.options.user_ports import PortsOfUsers
 
 CURRENT, CLASSIC, AMBIENT = "current", "classic", "ambient"
@@ -80,6 +81,13 @@ def _ports_of(users: str, read_user: Callable[[str], int]) -> Kind:
     return Kind(metavar=f"PROTOCOL:PORTS:{users}", read=read, write=kinds.write_joined, empty=kinds.NONE)
 
 
+def _read_redirects(text: str) -> tuple[UdpRedirect, ...]:
+    from netinit.options import udp_redirects  # rarely needed
+
+    return udp_redirects.read(text)
+
+
+UDP_REDIRECTS = Kind(metavar="PORTS:PORT", read=_read_redirects, write=kinds.write_list, empty=kinds.NONE)
 PORTS_OF_UIDS, PORTS_OF_GIDS = _ports_of("UIDS", kinds.read_uid), _ports_of("GIDS", kinds.read_gid)
 
 
@@ -197,6 +205,10 @@ class Interception(DeclaredOptions):
         "--reject-quic", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True,
         closes=("not-tcp", "HTTP/3: {option}"),
         help_text="Refuse outbound UDP to port 443 where TCP is captured, so that clients of HTTP/3 fall back to TCP.")
+    redirect_outbound_udp: tuple[UdpRedirect, ...] = ours(
+        "--redirect-outbound-udp", UDP_REDIRECTS, default=(), layouts=(CURRENT,), annotated=True,
+        help_text="Outbound UDP to a port goes to a port of the pod, where a listener of yours takes it: 514:10514,6000-6009:16000."
+        " The listener runs as the proxy's user, whose own UDP goes out.")
     log_rules: bool = ours(
         "--log-rules", kinds.SWITCH, default=False, layouts=(CURRENT,), annotated=True, is_shown=False,
         help_text="Log the fate of new connections, at most 10 a second for each fate: to the kernel's log, or to --log-group.")
@@ -282,6 +294,11 @@ class Interception(DeclaredOptions):
             )
         if self.ipv6 == INET and not traits.nft_captures_ipv6:
             problems.append(f"--ipv6: 'inet' is of Istio's nft rules for a sidecar, --layout {self.layout} has none; use auto")
+        if any(lists_port((one.port,), DNS_PORT) for one in self.redirect_outbound_udp):
+            problems.append(
+                f"--redirect-outbound-udp: port {DNS_PORT} is DNS, whose queries the proxy repeats from the same ports: use --redirect-dns,"
+                " which keeps the two apart"
+            )
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(
                 f"--istio-inbound-tproxy-mark: '{LOOP_MARK}' marks the proxy's own connections in TPROXY mode; use another"

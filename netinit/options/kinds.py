@@ -180,7 +180,7 @@ def read_number(text: str, low: int, high: int, what: str, more: str = "") -> in
 
 def read_ports(text: str) -> Ports:
     """Read a comma list of ports and ranges (`80,8000-8100`); duplicates count once, at their first place."""
-    return merge_ports(_read_items(text, _read_port_or_range))
+    return merge_ports(read_items(text, read_port_or_range))
 
 
 def read_ports_or_all(text: str) -> Ports | str:
@@ -189,7 +189,8 @@ def read_ports_or_all(text: str) -> Ports | str:
     return ALL if ports == (ALL_PORTS,) else ports
 
 
-def _read_port_or_range(text: str) -> int | PortRange:
+def read_port_or_range(text: str) -> int | PortRange:
+    """Read a port, or two with a dash between; a range of one port is that port."""
     low, dash, high = text.partition("-")
     if not dash:
         return read_number(text, 1, MAX_PORT, "a port or a range of ports", ", or two with a dash, such as 8000-8100")
@@ -206,7 +207,7 @@ def read_networks(text: str) -> tuple[Network, ...]:
     """Read a comma list of CIDRs of both families; host bits are masked, duplicates count once."""
     if text.strip(" \t") == ALL:
         raise ValueError("means everything, which cannot be excluded: list CIDRs")
-    return _read_items(text, Network.parse)
+    return read_items(text, Network.parse)
 
 
 def read_loopback(text: str) -> Network:
@@ -229,7 +230,7 @@ def read_gid(text: str) -> int:
 
 def read_groups(text: str) -> tuple[int, ...]:
     """Read a comma list of at most 64 groups."""
-    groups = _read_items(text, read_gid)
+    groups = read_items(text, read_gid)
     if len(groups) > MAX_GROUPS:
         raise ValueError(f"lists {len(groups)} groups: at most {MAX_GROUPS} are possible")
     return groups
@@ -365,7 +366,8 @@ def write_list(values: tuple[object, ...] | str) -> str:
     return values if isinstance(values, str) else ",".join([str(value) for value in values])
 
 
-def _read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple[Any, ...]:
+def read_items(text: str, read: Callable[[str], Any], least: str = "") -> tuple[Any, ...]:
+    """Read a comma list, duplicates once; `least`: what an empty one lacks, if it is an error."""
     items = split_list(text)
     try:
         values = dict.fromkeys(map(read, items))
@@ -406,7 +408,7 @@ def _number(metavar: str, low: int, high: int, what: str) -> Kind:
 def _list(metavar: str, read: Callable[[str], Any], least: str = "") -> Kind:
     """Return the kind of a comma list; `least` is what an empty one lacks, if it is an error."""
     meaning = "" if least else NONE
-    return Kind(metavar=metavar, read=lambda text: _read_items(text, read, least), write=write_list, empty=meaning)
+    return Kind(metavar=metavar, read=lambda text: read_items(text, read, least), write=write_list, empty=meaning)
 
 
 def _read_id(text: str, what: str) -> int:

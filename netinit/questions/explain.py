@@ -10,7 +10,7 @@ from typing import Any
 from netinit.base.errors import OptionError
 from netinit.base.net import Network, PortRange, covers, lists_port
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
-from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS
+from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS, UDP_REDIRECTS
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
 from netinit.rules.model import OWNED_CHAINS
@@ -34,7 +34,7 @@ from netinit.simulate.trace import (
 )
 
 _PORTS, _NETWORKS = (kinds.PORTS, kinds.PORTS_OR_ALL), (kinds.NETWORKS, kinds.NETWORKS_OR_ALL)
-_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, PORTS_OF_UIDS, PORTS_OF_GIDS)
+_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, PORTS_OF_UIDS, PORTS_OF_GIDS, UDP_REDIRECTS)
 Alternative = tuple[str, dict[str, Any]]
 """An option as it would be given, and the fields that it sets."""
 
@@ -134,7 +134,8 @@ class Explanation:
             return f"dropped: it is {how}, because {trace.reason}{purpose}"
         if trace.verdict == DIRECT:
             return f"direct: {_describe_end(trace)}{_describe_cause(self)}{self._describe_answer()}"
-        who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else "the proxy"
+        others = "the pod's listener" if trace.first.protocol == "udp" else "the proxy"
+        who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else others
         how = "both addresses kept, " if trace.transparent else ""
         where = f"goes to {who} on {trace.redirect_port}, {how}original destination {self.original_destination}"
         return f"captured: {where}{_describe_cause(self)}{self._describe_answer()}"

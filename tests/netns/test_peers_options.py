@@ -92,6 +92,7 @@ EVERYTHING = (
     "-b", "80,8000-8100", "-q", "443", "-i", "10.0.0.0/8,203.0.113.0/24,fd00::/8", "-o", "22,100-200", "--redirect-dns", "--capture-all-dns",
     "--exclude-outbound-for-uids", "tcp:22,80-90:1000-2000;udp:53:3000", "--exclude-outbound-for-gids", "*:*:7-9", "--reject-quic",
     "--exclude-inbound-cidrs", "10.1.2.0/24,fd00:7::/64", "--exclude-cloud-metadata", "--log-rules",
+    "--redirect-outbound-udp", "514:10514,6000-6009:16000",
 )  # fmt: skip
 
 
@@ -294,3 +295,40 @@ def test_what_becomes_of_new_connections_stands_in_the_kernel_s_log(pod, backend
     remove_in(pod)
     arrivals(pod, Probe(OUTSIDE[4], RARE, **APP))
     assert reported(kernel_log) == set()
+
+
+@backends
+@pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
+def test_udp_to_a_port_goes_to_the_pod_s_listener_and_other_traffic_goes_where_it_went(pod, backend, mode):
+    pod.serve("listener", [Listener(10514, family, kind="udp") for family in (4, 6)])
+    pod.client.serve("outside", [Listener(port, family, kind="udp") for port in (514, 6000) for family in (4, 6)])
+    start_servers(pod)
+    words = ("-m", mode, "-b", "*", "-i", "*", "-x", "198.51.100.0/24", "--exclude-outbound-for-uids", "udp:514:4000", "--redirect-dns", "--capture-all-dns")
+    options = program(pod, backend, *words, "--redirect-outbound-udp", "514:10514")
+    assert not apply_in(pod, options).changed
+    for family in (4, 6):
+        to, own = OUTSIDE[family], POD[family]
+        others = [Probe(to, 514, udp=True, uid=user, gid=user) for user in (1337, 4000)] + [Probe(to, 6000, udp=True, **APP)]
+        assert arrivals(pod, Probe(to, 514, udp=True, **APP), *others) == [("listener", 10514), ("outside", 514), ("outside", 514), ("outside", 6000)]
+        assert arrivals(pod, Probe(to, 514, **APP), Probe(to, 53, udp=True, **APP)) == [OUTBOUND, ("proxy", 15053)]
+        assert arrivals(pod, Probe(own, 514, udp=True, **APP)) == ["refused"], "what stays in the pod has no listener on 514"
+    assert arrivals(pod, Probe("198.51.100.7", 514, udp=True, **APP)) == [("outside", 514)]
+    explained = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:514", "--udp")
+    assert explained.stdout.startswith("captured: goes to the pod's listener on 10514"), explained.stdout
+    assert "without --redirect-outbound-udp: direct" in explained.stdout
+
+
+@backends
+def test_a_socket_that_sent_before_the_rules_is_refused_instead_of_passing_by_the_listener(pod, backend):
+    needs(backend)
+    with pod.entered(), creating_as(APP_ID, APP_ID):
+        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with client:
+        client.connect((OUTSIDE[4], 514))
+        apply_in(pod, Options.from_argv(["--backend", backend, "--ipv6", "on", "-i", "*", "--istio-exact"]))
+        client.send(b"before")
+        remove_in(pod)
+        program(pod, backend, "-i", "*", "--redirect-outbound-udp", "514:10514")
+        with pytest.raises((ConnectionRefusedError, PermissionError)):
+            for _ in range(3):
+                client.send(b"after")

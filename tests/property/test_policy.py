@@ -26,9 +26,10 @@ from policy import DIRECT, REFUSED, Connection, captured, drops_what_belongs_to_
 from randomness import SEED, some
 
 BATCH = 40
-# Seldom drawn with what they need: refused QUIC, and connections within the pod that the proxy gets as outbound.
+# Seldom drawn with what they need: refused QUIC, connections within the pod that the proxy gets as outbound, redirected UDP.
 QUIC = Options.from_argv(["-p", "15001", "-b", "*", "-i", "*", "--ipv6", "on", "--reject-quic"])
 LISTED = Options.from_argv(["-b", "*", "-i", "127.0.0.0/8", "-u", "1337,1338", "-q", "53,80,15008", "--redirect-dns"])
+REDIRECTED = Options.from_argv(["-i", "*", "--ipv6", "on", "--redirect-dns", "--capture-all-dns", "--redirect-outbound-udp", "443:8443,22:9022"])
 FEW, MANY = (settings(max_examples=some(number), suppress_health_check=list(HealthCheck)) for number in (100, 200))
 
 
@@ -92,13 +93,14 @@ def compare_with_policy(policies, often=FEW) -> Counter[str]:
 
 
 def test_every_connection_ends_where_the_policy_says():
-    seen = compare_with_policy(st.one_of(*[made_policies()] * 6, st.sampled_from((QUIC, LISTED))), MANY)  # as many as every end wants
+    seen = compare_with_policy(st.one_of(*[made_policies()] * 6, st.sampled_from((QUIC, LISTED)), st.just(REDIRECTED)), MANY)  # as many as every end wants
     # What never came up was not compared.
     for layout, ports in (("current", (15001, 15006, 15053)), ("classic", (15001,))):
         for way in ("eth1", "lo"):
             missing = [port for port in ports if (way, port) != ("eth1", 15053) and not seen[f"{layout} {way} {captured(port)}"]]
             assert not missing, (layout, way, missing, seen)
             assert seen[f"{layout} {way} {DIRECT}"], seen
+    assert seen[f"current eth0 {captured(8443)}"], seen
     assert seen[f"classic eth0 {REFUSED}"], seen
     assert seen[f"current eth0 {REFUSED}"], seen
     assert sum(seen.values()) > 20 * MANY.max_examples, seen

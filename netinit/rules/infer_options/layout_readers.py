@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network, PortRange, Ports, covers, merge_ports
 from netinit.options import DNS_PORT, INET, OFF, ON, REJECT, TPROXY, Interception
 from netinit.options.kinds import ALL
+from netinit.options.udp_redirects import UdpRedirect
 from netinit.options.user_ports import PortsOfUsers
 from netinit.rules import model
 from netinit.rules.infer_options import release_plans as older
@@ -236,7 +237,7 @@ class Current(LayoutReader):
         if self.minor is not None:
             return {"tunnel_port": tunnel}
         users = {f"exclude_outbound_for_{kind}s": self._ports_of_users(kind) for kind in ("uid", "gid")}
-        return {"tunnel_port": tunnel} | users
+        return {"tunnel_port": tunnel, "redirect_outbound_udp": self._redirected_datagrams()} | users
 
     def _own_services(self, ports: type[Port | Protocol]) -> list[Rule]:
         """Return the rules that make the proxy's connections to its own pod inbound: except for some ports, or all."""
@@ -284,6 +285,15 @@ class Current(LayoutReader):
     def _dns_chain(self) -> str:
         """Return the chain of nat that redirects DNS over UDP."""
         return ISTIO_OUTPUT_DNS if self.minor is None else ISTIO_OUTPUT if self.minor >= older.WITH_DNS_IN_OUTPUT else model.OUTPUT
+
+    def _redirected_datagrams(self) -> tuple[UdpRedirect, ...]:
+        found: dict[UdpRedirect, None] = {}
+        for rule in self.find(NAT, ISTIO_OUTPUT, Redirect, OutInterface, Port):
+            sent = find_match(rule, Port)
+            if sent.protocol == "udp" and not sent.negated and isinstance(rule.target, Redirect):
+                ports = [port if isinstance(port, int) else PortRange(port) for port in sent.ports]
+                found |= dict.fromkeys([UdpRedirect(port=port, to=rule.target.port) for port in ports])
+        return tuple(found)
 
     def _ports_of_users(self, kind: str) -> tuple[PortsOfUsers, ...]:
         found: dict[tuple[str, int, int], Ports] = {}

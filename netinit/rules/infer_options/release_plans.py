@@ -78,7 +78,7 @@ WITHOUT_OURS = {"istio_exact": True} | {
     field: Interception.flag(field).default
     for field in (
         "redirect_forwarded_dns", "exclude_outbound_for_uids", "exclude_outbound_for_gids", "exclude_inbound_cidrs",
-        "exclude_cloud_metadata", "reject_quic", "log_rules",
+        "exclude_cloud_metadata", "reject_quic", "redirect_outbound_udp", "log_rules",
     )
 }  # fmt: skip
 """Values of the options that no release of Istio had."""

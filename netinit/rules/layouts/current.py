@@ -45,6 +45,7 @@ def plan(options: SettledOptions) -> Plan:
     if capture_dns:
         dns.capture(builder, options)
     outbound.exclude_networks(builder, options)
+    outbound.redirect_datagrams(builder, options)
     outbound.capture(builder, options)
     if transparent:
         tproxy.mark_connections(builder, options)

@@ -15,7 +15,7 @@ The rules are derived from those of nat, so exactly what nat would redirect is r
 from __future__ import annotations
 
 from netinit.base.net import FAMILIES, IPV6, Family
-from netinit.options import DNS_PORT, Interception
+from netinit.options import Interception
 from netinit.rules import model
 from netinit.rules.layouts.builder import Builder, proxy_owners
 from netinit.rules.layouts.inbound import PASSTHROUGH, TCP
@@ -65,7 +65,6 @@ NO_ANSWER = ConnectionDirection(direction="ORIGINAL")
 SYN_AND_ACK = TcpFlags(mask=BARE_SYN.mask, flags=("SYN", "ACK"))
 # Only a privileged process can set a mark, or a foreign rule: what a transparent proxy beside ours sends back over lo has one.
 UNMARKED = Mark(value=0)
-DNS_QUERY = Port(protocol="udp", ports=(DNS_PORT,))
 # nat's hook -> the filter hook that sees the same packets, and what is excluded there: nat is never consulted at PREROUTING
 # about what the pod sends to itself.
 _HOOKS: dict[str, tuple[str, tuple[Match, ...]]] = {PREROUTING: (INPUT, (NOT_LO,)), OUTPUT: (OUTPUT, ())}
@@ -114,7 +113,7 @@ def _drop_other_names(builder: Builder, options: Interception) -> None:
 def refuse(builder: Builder) -> None:
     """Add the filter rules that reject what the nat rules so far redirect."""
     for hook, (at, limits) in _HOOKS.items():
-        decisions = [one for one in _decisions(builder, hook) if hook == OUTPUT or DNS_QUERY not in one[0]]
+        decisions = [one for one in _decisions(builder, hook) if hook == OUTPUT or not _datagrams(one[0])]
         redirecting = [index for index, (_, rule) in enumerate(decisions) if not isinstance(rule.target, (Return, Accept))]
         families = tuple([one for one in FAMILIES if any(one in decisions[index][1].families for index in redirecting)])
         if not families:
@@ -132,8 +131,8 @@ def refuse(builder: Builder) -> None:
         ]  # fmt: skip
         if hook == OUTPUT:
             checked.append((SYN_AND_ACK, NO_ANSWER, NOT_TRANSLATED))
-        if any(DNS_QUERY in decisions[index][0] for index in redirecting):  # a server in the pod may answer a client whose port is 53
-            checked.append((DNS_QUERY, NO_ANSWER, NOT_TRANSLATED))
+        sent = dict.fromkeys([one for index in redirecting for one in _datagrams(decisions[index][0])])
+        checked += [(one, NO_ANSWER, NOT_TRANSLATED) for one in sent]  # a server in the pod may answer a client with such a port
         for matches in checked:
             promise = model.HANDSHAKES if SYN_AND_FIN in matches else model.SEGMENTS if INVALID in matches else model.REUSE
             jump = Jump(chain=chain)
@@ -154,7 +153,7 @@ def _repeat(
     why = "nat would redirect it" if refused else rule.comment
     origin = rule.origin.option if rule.origin else ""
     applying = tuple([one for one in rule.families if one in families])
-    if refused and DNS_QUERY in matches:
+    if refused and _datagrams(matches):
         for family in applying:  # reject messages differ by family
             builder.append(FILTER, chain, *matches, to=Reject(), why=why, origin=origin, families=(family,), promise=model.REUSE)
         return
@@ -165,6 +164,11 @@ def _repeat(
         builder.append(FILTER, chain, *later, to=Drop(), why=why, origin=origin, families=applying, promise=model.SEGMENTS)
     to, promise = (REFUSE, model.REUSE) if refused else (Return(), SHARED)
     builder.append(FILTER, chain, *matches, *tcp, to=to, why=why, origin=origin, families=applying, promise=promise)
+
+
+def _datagrams(matches: tuple[Match, ...]) -> list[Port]:
+    """Return the match for UDP to some ports, if nat's decision is about such."""
+    return [match for match in matches if isinstance(match, Port) and match.protocol == "udp"]
 
 
 def _decisions(

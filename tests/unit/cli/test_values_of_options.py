@@ -25,7 +25,7 @@ from netinit.options.peers.convert import PEERS
 NOT_UTF_8 = "\udcff"
 MEANINGS = {  # of an empty text, by the placeholder of its kind
     "PORTS": "none", "PORTS|*": "none", "CIDRS": "none", "CIDRS|*": "none", "ADDRESSES": "none", "GROUPS": "none", "GROUPS|*": "none",
-    "NAMES": "none", "PROTOCOL:PORTS:UIDS": "none", "PROTOCOL:PORTS:GIDS": "none", "ADDRESSES|CIDRS": "none", "TEXT": "off",
+    "NAMES": "none", "PORTS:PORT": "none", "PROTOCOL:PORTS:UIDS": "none", "PROTOCOL:PORTS:GIDS": "none", "ADDRESSES|CIDRS": "none", "TEXT": "off",
     "REDIRECT|TPROXY|NONE": "the default", "legacy|nft": "the default", "SCOPE:LEVEL": "the default", "REVISION": "the default revision",
     "KEY=VALUE,…": "no labels",
 }  # fmt: skip

@@ -39,6 +39,7 @@ GOOD = [
     *(("sidecar.istio.io/proxyCPU", value) for value in ("1", "100m", "0.5", ".5", "1e3", "2Ki")),
     *(("sidecar.istio.io/proxyMemoryLimit", value) for value in ("128Mi", "1G", "1E", "5e-1")),
     *((f"netinit.io/exclude-outbound-for-{kind}", value) for kind in ("uids", "gids") for value in ("", "tcp:22,80:1000-2000;udp:53:3000")),
+    *(("netinit.io/redirect-outbound-udp", value) for value in ("", "514:10514", "514:10514, 6000-6009:16000")),
     *(("netinit.io/exclude-inbound-cidrs", value) for value in ("", "10.9.0.0/16,fd09::/64")),
     *((f"netinit.io/{name}", value) for name in ("exclude-cloud-metadata", "reject-quic", "redirect-forwarded-dns", "log-rules", "istio-exact", "reset-existing", "require-capture") for value in ("true", "false")),
     *(("netinit.io/ipv6", value) for value in ("reject", "inet", "auto", "on", "off")),
@@ -57,6 +58,11 @@ NO_INBOUND = {
     "*": "it means everything, which cannot be excluded: list CIDRs",
     "10.9.0.0": "it has no prefix length; write it as a CIDR, for example 10.0.0.0/8",
     "10.9.0.0/16 x": "it has a prefix length that is not a number from 0 to 32",
+}
+NO_REDIRECT = {
+    "514": "it names no port of the pod: write the port and the pod's port for it, such as 514:10514",
+    "514:0": "it holds '0', which is not a port: use a decimal number from 1 to 65535",
+    "514:10514,514:10515": "it lists port 514 twice, for 10514 and for 10515: list each port once",
 }
 NO_PROXY_CONFIG = {
     "[1]": "it must be the YAML of a ProxyConfig, such as `concurrency: 2`",
@@ -87,6 +93,7 @@ BAD = [
     *((f"netinit.io/exclude-outbound-for-{kind}", "tcp:22", NO_OWNERS) for kind in ("uids", "gids")),
     *((f"netinit.io/exclude-outbound-for-{kind}", "icmp:1:1", NO_PROTOCOL) for kind in ("uids", "gids")),
     *((f"netinit.io/exclude-outbound-for-{kind}s", "tcp:22:1\n", f"it holds '1\\n', which is not a {who} here: pass a number") for kind, who in (("uid", "user"), ("gid", "group"))),
+    *(("netinit.io/redirect-outbound-udp", value, said) for value, said in NO_REDIRECT.items()),
     *(("netinit.io/exclude-inbound-cidrs", value, said) for value, said in NO_INBOUND.items()),
     *((f"netinit.io/{name}", value, NO_SWITCH) for name in ("exclude-cloud-metadata", "reject-quic", "redirect-forwarded-dns", "log-rules", "istio-exact", "reset-existing", "require-capture") for value in ("", "yes")),
     *(("netinit.io/ipv6", value, "it is not one of auto, on, off, inet, reject") for value in ("", "refuse")),

@@ -9,7 +9,7 @@ from netinit.base.net import IPV4, IPV6, HostAddress
 from netinit.base.snapshot import Device, Snapshot
 from netinit.live import recipients
 from netinit.live.listeners import UNANSWERED, receive
-from netinit.live.recipients import APPLICATION, KINDS, OF_ALL, PROXY, RESOLVER, examine
+from netinit.live.recipients import APPLICATION, KINDS, LISTENER, OF_ALL, PROXY, RESOLVER, examine
 from netinit.options import Options, offline
 from netinit.questions.findings import CODES
 from netinit.questions.listening import describe, examine_pod, require, severity_of
@@ -62,6 +62,14 @@ def test_without_a_proxy_tproxy_drops_unless_the_nft_rules_are_those_of_istio(ex
     for backend, expected in (("iptables-nft", "times out"), ("nftables", end)):
         inbound = [one for one in examine_pod(pod(), made, backend) if one.reception.delivery.by_tproxy]
         assert [one.text.endswith(expected) for one in inbound] == [True]
+
+
+def test_the_listener_that_redirected_udp_goes_to_is_named_as_such():
+    words, listener = ("--redirect-outbound-udp", "514:10514"), DUAL.replace(protocol="udp", port=10514)
+    assert told(pod(*PROXIES), *words) == ["then: nothing listens on 10514/udp (the pod's listener is not up): the datagram is refused (ICMP) (NI301)"]
+    assert told(pod(*PROXIES, listener), *words) == []
+    outside = listener.replace(family=V4, address=bytes((10, 77, 0, 2)), v6only=None, uid=1000)
+    assert "the pod's listener listens on 10.77.0.2:10514 (uid 1000) alone, not on 127.0.0.1:10514" in str(told(pod(*PROXIES, outside), *words))
 
 
 def test_the_application_is_noted_where_no_address_of_the_pod_reaches_it():
@@ -117,7 +125,7 @@ def test_a_snapshot_that_did_not_ask_who_listens_has_no_findings():
 def test_each_kind_of_problem_has_a_code():
     kinds = {*KINDS.values(), *OF_ALL.values()}
     assert sorted(CODES[kind] for kind in kinds) == [f"NI30{number}" for number in range(1, 10)]
-    assert {who for who, _ in KINDS} == {PROXY, RESOLVER, APPLICATION}
+    assert {who for who, _ in KINDS} == {PROXY, RESOLVER, LISTENER, APPLICATION}
     assert examine(pod(*PROXIES), planned()) == ()
 
 

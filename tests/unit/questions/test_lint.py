@@ -46,6 +46,7 @@ GOOD = [
  SIDECAR + " --redirect-dns --capture-all-dns --exclude-outbound-for-uids tcp:22:1000-2000;udp:53:3000 --exclude-outbound-for-gids *:*:7", SIDECAR + " --reject-quic",
  SIDECAR + " --redirect-dns --capture-all-dns --exclude-outbound-for-uids udp:53:3000;*:80:7;3001-4000",
  SIDECAR + " --retries 3 --retry-delay 1s", "-i 10.0.0.0/8,169.254.0.0/16,fd00::/8 --exclude-cloud-metadata",
+ SIDECAR + " --redirect-outbound-udp 514:10514,6000-6009:16000 --reject-quic --redirect-dns --capture-all-dns",
  SIDECAR + " --exclude-inbound-cidrs 10.9.0.0/16 --exclude-cloud-metadata", "-i 10.0.0.0/8,fd00::/8 --reject-quic",
 ]  # fmt: skip
 
@@ -78,6 +79,7 @@ FINDINGS = [
     ("-i 10.0.0.0/8 --exclude-cloud-metadata", "no-effect", "--exclude-cloud-metadata"),
     ("-i * --retry-delay 5s", "no-effect", "--retry-delay"),
     ("-i * --retries 3 --retry-delay 50s", "no-effect", "--retries"),
+    ("-i * -o 514 --redirect-outbound-udp 514:10514", "shadowed", "--redirect-outbound-udp"),
     ("-i * -k eth7 --reject-quic", "quic-passes", "--reject-quic"),
     ("--layout ambient -p 15006", "own-port", "--inbound-capture-port"),
     ("--layout ambient --ipv6 off --host-probe-address fd16::7", "no-effect", "--host-probe-address"),

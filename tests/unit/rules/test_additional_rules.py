@@ -24,6 +24,7 @@ PLANS = (
     [*EVERYTHING, "-k", "net1", "--redirect-forwarded-dns", *DNS],
     [*EVERYTHING, "--layout", "classic"],
     [*EVERYTHING, "--layout", "classic", "-m", "TPROXY"],
+    [*EVERYTHING, "--redirect-outbound-udp", "514:10514"],
     ["--layout", "ambient", "--redirect-dns", "-k", "net1"],
 )  # fmt: skip
 

@@ -42,6 +42,7 @@ SAID = {  # field -> (options, the kinds of traffic that are new, who, what clos
     ),
     "redirect_forwarded_dns": (["-k", "net1", "--redirect-dns", "--capture-all-dns", "--redirect-forwarded-dns"], [], [], ""),
     "reject_quic": (["--reject-quic"], [], [], ""),
+    "redirect_outbound_udp": (["--redirect-outbound-udp", "514:10514"], [], [], ""),
     "log_rules": (["--log-rules"], [], [], ""),
     "log_group": (["--log-rules", "--log-group", "5"], [], [], ""),
 }  # fmt: skip
