@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from netinit.inject.adding.pod import inject_pod
     from netinit.inject.adding.settings import Namespace, Settings
     from netinit.inject.deciding.decision import Decision, DecisionStep, decide, decide_manually
+    from netinit.inject.deciding.init_container import init_container
     from netinit.inject.deciding.manifests import PodOwner
-    from netinit.inject.deciding.pod_options import init_container
 
 __all__ = [
     "Decision",
@@ -51,7 +51,7 @@ _HOMES = {
     "apply_patch": "netinit.inject.adding.patch",
     "decide": "netinit.inject.deciding.decision",
     "decide_manually": "netinit.inject.deciding.decision",
-    "init_container": "netinit.inject.deciding.pod_options",
+    "init_container": "netinit.inject.deciding.init_container",
     "inject_pod": "netinit.inject.adding.pod",
     "json_patch": "netinit.inject.adding.patch",
     "load_config": "netinit.inject.adding.config",

@@ -12,7 +12,7 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, string
 from netinit.cli.flags import Decorator, add_options, add_value, environment
 from netinit.cli.values import OneOf, takes
-from netinit.inject.deciding.pod_options import find_init
+from netinit.inject.deciding.init_container import find_init
 from netinit.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.kubectl.program import Kubectl
 from netinit.kubectl.sources import AgentSource, EphemeralSource, LiveSource, ManifestSource, PodSource

@@ -40,8 +40,9 @@ from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, Trace
 PROXY, RESOLVER, LISTENER, APPLICATION = "proxy", "resolver", "listener", "application"
 # The kind of a finding by who is asked for and what is wrong: netinit/data/findings.json has their codes
 KINDS = {
-    (PROXY, ABSENT): "proxy-absent", (LISTENER, ABSENT): "proxy-absent", (RESOLVER, ABSENT): "resolver-absent", (APPLICATION, ABSENT): "application-absent",
-    (APPLICATION, LOOPBACK_ONLY): "application-on-loopback", (APPLICATION, ELSEWHERE): "application-elsewhere",
+    (PROXY, ABSENT): "proxy-absent", (LISTENER, ABSENT): "proxy-absent", (RESOLVER, ABSENT): "resolver-absent",
+    (APPLICATION, ABSENT): "application-absent", (APPLICATION, LOOPBACK_ONLY): "application-on-loopback",
+    (APPLICATION, ELSEWHERE): "application-elsewhere",
 }  # fmt: skip
 OF_ALL = {
     LOOPBACK_ONLY: "proxy-elsewhere", ELSEWHERE: "proxy-elsewhere", OPAQUE: "proxy-not-transparent", FULL: "queue-full",
@@ -67,8 +68,8 @@ MAX_PLACES = 8  # addresses of the pod that are asked about: one for each device
 class Recipient(Record):
     """One end of a connection: who should get it there, and what the kernel does with it.
 
-    `who`: PROXY, RESOLVER, LISTENER (for redirected UDP) or APPLICATION. `behind_proxy`: the proxy opens the connection. `others`: what the application listens
-    on instead, if nothing has the port. `proxy_uids`: the proxy's users; empty if unknown.
+    `who`: PROXY, RESOLVER, LISTENER (for redirected UDP) or APPLICATION. `behind_proxy`: the proxy opens the connection.
+    `others`: what the application listens on instead, if nothing has the port. `proxy_uids`: the proxy's users; empty if unknown.
     """
 
     who: str

@@ -296,8 +296,8 @@ class Interception(DeclaredOptions):
             problems.append(f"--ipv6: 'inet' is of Istio's nft rules for a sidecar, --layout {self.layout} has none; use auto")
         if any(lists_port((one.port,), DNS_PORT) for one in self.redirect_outbound_udp):
             problems.append(
-                f"--redirect-outbound-udp: port {DNS_PORT} is DNS, whose queries the proxy repeats from the same ports: use --redirect-dns,"
-                " which keeps the two apart"
+                f"--redirect-outbound-udp: port {DNS_PORT} is DNS, whose queries the proxy repeats from the same ports:"
+                " use --redirect-dns, which keeps the two apart"
             )
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(

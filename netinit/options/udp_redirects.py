@@ -28,9 +28,11 @@ def read(text: str) -> tuple[UdpRedirect, ...]:
     """Read a comma list. Raises ValueError with every invalid item, and if one port would go to two."""
     found = read_items(text, _read_item)
     spans = sorted([(*bounds_of(one.port), one.to) for one in found])
-    for (_, last, to), (first, _, other) in zip(spans, spans[1:], strict=False):
-        if first <= last:
-            raise ValueError(f"lists port {first} twice, for {to} and for {other}: list each port once")
+    end, before = 0, 0
+    for first, last, to in spans:
+        if first <= end:
+            raise ValueError(f"lists port {first} twice, for {before} and for {to}: list each port once")
+        end, before = last, to
     return found
 
 

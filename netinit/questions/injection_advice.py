@@ -8,8 +8,8 @@ from netinit.base.net import PortRange, bounds_of, join_ranges
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.ignored_settings import injection_warnings
+from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.pod_options import find_init
 from netinit.inject.deciding.warnings import (
     MARK_SETTER,
     RULE_CHANGER,

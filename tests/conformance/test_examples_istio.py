@@ -17,7 +17,7 @@ from inject_data import CLASSIC, CURRENT, needs_data
 from netinit.golang import goyaml
 from netinit.inject import Settings, inject_pod, load_config
 from netinit.inject.deciding.containers import find
-from netinit.inject.deciding.pod_options import options_of
+from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.usual_webhooks import current_webhooks, firing
 from podsecurity import INIT_CONTAINER, offences
 

@@ -9,7 +9,7 @@ import pytest
 from helm import find_test_pods, needs_helm, render_chart
 from laboratory import start_servers
 from netinit.inject import Settings, inject_pod
-from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.init_container import find_init, options_of
 from netinit.webhook.configuration import Texts, load
 from programming import apply_in
 

@@ -318,17 +318,29 @@ def test_udp_to_a_port_goes_to_the_pod_s_listener_and_other_traffic_goes_where_i
     assert "without --redirect-outbound-udp: direct" in explained.stdout
 
 
+def send_twice(client):
+    client.send(b"refused")
+    client.send(b"told of it")
+
+
 @backends
 def test_a_socket_that_sent_before_the_rules_is_refused_instead_of_passing_by_the_listener(pod, backend):
     needs(backend)
+    pod.client.serve("outside", [Listener(514, 4, kind="udp")])
     with pod.entered(), creating_as(APP_ID, APP_ID):
         client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with client:
+        client.settimeout(5)
         client.connect((OUTSIDE[4], 514))
         apply_in(pod, Options.from_argv(["--backend", backend, "--ipv6", "on", "-i", "*", "--istio-exact"]))
         client.send(b"before")
+        assert b"outside" in client.recv(4096)
         remove_in(pod)
-        program(pod, backend, "-i", "*", "--redirect-outbound-udp", "514:10514")
+        redirected = ("-i", "*", "--redirect-outbound-udp", "514:10514")
+        program(pod, backend, *redirected, "--istio-exact")
+        client.send(b"on the entry that passes")
+        assert b"outside" in client.recv(4096)
+        remove_in(pod)
+        program(pod, backend, *redirected)
         with pytest.raises((ConnectionRefusedError, PermissionError)):
-            for _ in range(3):
-                client.send(b"after")
+            send_twice(client)

@@ -14,8 +14,8 @@ from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.inject import apply_patch, init_container, json_patch
 from netinit.inject.adding.merge import MERGE_KEYS, merge
+from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.manifests import split
-from netinit.inject.deciding.pod_options import options_of
 from netinit.inject.deciding.webhooks import Selector
 from netinit.options import Options
 from randomness import some

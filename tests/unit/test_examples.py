@@ -11,8 +11,8 @@ import yaml
 import netinit
 import prefork
 from core import settled
+from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.manifest_survey import read_pods
-from netinit.inject.deciding.pod_options import options_of
 from netinit.questions.lint import lint
 from podsecurity import INIT_CONTAINER, containers, offences
 from sweeps import together

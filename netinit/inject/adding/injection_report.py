@@ -25,9 +25,9 @@ from netinit.inject.deciding.containers import (
     named,
 )
 from netinit.inject.deciding.decision import Decision, DecisionStep, decide, decide_manually
+from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.pod_options import options_of
 from netinit.inject.deciding.usual_webhooks import firing
 from netinit.inject.deciding.warnings import annotation_findings, pod_findings
 from netinit.inject.deciding.webhooks import INJECT, NAME_LABEL, Webhook

@@ -12,8 +12,9 @@ from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.inject.deciding.containers import LISTS
+from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.pod_options import find_annotation, find_init
+from netinit.inject.deciding.pod_options import find_annotation
 from netinit.inject.deciding.warnings import PROXY_OWNER, RULE_CHANGER, PodFinding
 from netinit.options import Options
 from netinit.options.kinds import Flag

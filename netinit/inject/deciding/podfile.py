@@ -13,18 +13,16 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import ACCEPTED, CHECKS, PROXY_CONFIG, STATUS_PORT, known_keys, read_accepted
 from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy, named
+from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload, workloads
 from netinit.inject.deciding.pod_options import (
     ANNOTATIONS,
     REDIRECTION,
     find_annotation,
-    find_init,
-    is_ambient,
     make_ambient_options,
     make_cni_options,
-    options_of,
-)  # fmt: skip
+)
 from netinit.inject.deciding.rights import RuleChanger
 from netinit.inject.deciding.warnings import (
     NOT_PROGRAMMED,

@@ -17,8 +17,8 @@ from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
+from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.pod_options import find_init, is_ambient, options_of
 from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_senders, rule_changers, running_with_rules
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.options import BACKENDS, Options

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from netinit.cli.inject.command import command
 from netinit.inject import decide, load_config
+from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.manifests import split, workloads
-from netinit.inject.deciding.pod_options import options_of
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.name for path in FOLDER.iterdir() if (path / "input.yaml").exists())

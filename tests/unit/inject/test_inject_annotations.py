@@ -12,7 +12,7 @@ from netinit.inject import inject_pod
 from netinit.inject.adding.annotation_checks import CHECKS_OF_INJECTION, validate
 from netinit.inject.adding.config import load_config
 from netinit.inject.deciding.annotations import known_keys
-from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.init_container import find_init, options_of
 from netinit.inject.deciding.warnings import annotation_findings
 from netinit.options import Options
 from sweeps import together

@@ -16,8 +16,8 @@ from netinit.cli.inject import command as inject
 from netinit.cli.inject import injection as inject_run
 from netinit.golang import goyaml
 from netinit.inject import init_container
+from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.manifest_survey import read_pods
-from netinit.inject.deciding.pod_options import options_of
 from netinit.kube import access, client
 from netinit.library.manifest_files import read_manifests
 from netinit.options import Options

@@ -7,7 +7,7 @@ import pytest
 from core import Options
 from netinit.inject import inject_pod
 from netinit.inject.adding.config import load_config
-from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.init_container import find_init, options_of
 from netinit.inject.deciding.podfile import has_tunnel
 from sweeps import together
 

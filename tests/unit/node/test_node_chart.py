@@ -15,7 +15,7 @@ from netinit.golang import goyaml
 from netinit.inject.adding.config import load_config
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.values import merge_values
-from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.init_container import find_init, options_of
 from netinit.installation.chart import set_value
 from netinit.node.settings import AgentSettings
 from netinit.options.declare import extract_flags

@@ -6,7 +6,7 @@ import pytest
 
 from netinit.inject import inject_pod
 from netinit.inject.adding.config import load_config
-from netinit.inject.deciding.pod_options import options_of
+from netinit.inject.deciding.init_container import options_of
 from netinit.node.decision import decide, read_pod
 from netinit.options import Interception, Options
 from podsecurity import offences

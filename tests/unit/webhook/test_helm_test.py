@@ -6,7 +6,7 @@ import pytest
 
 from helm import ask_helm, find_test_pods, needs_helm, render_chart
 from netinit.inject import Settings, inject_pod
-from netinit.inject.deciding.pod_options import find_init, options_of
+from netinit.inject.deciding.init_container import find_init, options_of
 from netinit.inject.deciding.usual_webhooks import firing
 from netinit.inject.deciding.webhooks import parse_webhooks
 from netinit.webhook.configuration import Texts, load
