@@ -30,6 +30,7 @@ from netinit.inject.adding.meshconfig import ProxyConfig
 from netinit.inject.adding.rendering import Subject, render, template_data
 from netinit.inject.adding.settings import Namespace, Settings, proxy_ids
 from netinit.inject.adding.status_port import clear_ours, merge_metrics, rewrite
+from netinit.inject.adding.uncaptured_init import exclude_init_containers
 from netinit.inject.deciding.annotations import (
     INTERCEPTION_MODE,
     INTERCEPTION_MODES,
@@ -85,6 +86,7 @@ def inject_pod(
             metadata[key] = strings(metadata[key])
     has_none = not config.brackets or any("NONE" in source for source in config.sources.values())  # 1.0 had no such mode
     validate(strings(metadata.get("annotations")), modes=INTERCEPTION_MODES if has_none else INTERCEPTION_MODES[:2])
+    exclude_init_containers(metadata, mapping(pod.get("spec")))
     proxy = _proxy_config(metadata, namespace.name, config, settings)
     subject = Subject(owner=owner, proxy=proxy, settings=settings, ids=proxy_ids(namespace.annotations))
     if subject.ids is not None:

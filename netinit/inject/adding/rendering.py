@@ -26,7 +26,7 @@ from netinit.inject.adding.kubernetes_types import ObjectStruct, misfits
 from netinit.inject.adding.meshconfig import ProxyConfig
 from netinit.inject.adding.quantities import round_up
 from netinit.inject.adding.settings import Settings
-from netinit.inject.deciding.annotations import CHECKS, PROXY_IMAGE_TYPE
+from netinit.inject.deciding.annotations import CHECKS, PROXY_IMAGE_TYPE, UNCAPTURED_INIT
 from netinit.inject.deciding.containers import LISTS, named
 from netinit.inject.deciding.manifests import PodOwner
 from netinit.options.declare import ANNOTATIONS
@@ -86,7 +86,7 @@ def template_data(config: InjectionConfig, pod: Tree, subject: Subject) -> Struc
     metadata, spec = mapping(pod.get("metadata")), mapping(pod.get("spec"))
     annotations = strings(metadata.get("annotations"))
     # templates turn all annotations of our domain into flags
-    unknown = [name for name in annotations if name.startswith(ANNOTATIONS) and name not in CHECKS]
+    unknown = [name for name in annotations if name.startswith(ANNOTATIONS) and (name not in CHECKS or name == UNCAPTURED_INIT)]
     known = {name: text for name, text in annotations.items() if name not in unknown}
     image_type = annotations.get(PROXY_IMAGE_TYPE)
     uid, gid = subject.ids or (DEFAULT_ID, DEFAULT_ID)

@@ -16,6 +16,7 @@ from netinit.base.finding_texts import format_finding
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, shown, string, strings
+from netinit.inject.deciding.annotations import UNCAPTURED_INIT
 from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.manifests import Workload
@@ -215,7 +216,7 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
         return
     containers = named(spec.get("initContainers"))
     native = find(containers, PROXY) is not None
-    exclude = "exclude its destinations, or its user with --exclude-outbound-for-uids"
+    exclude = f"exclude its destinations, or its user by its name in the annotation {UNCAPTURED_INIT}"
     move = "move it behind istio-proxy" if native else f"use native sidecars, {exclude}"
     captured = containers if by_plugin else containers[containers.index(init) + 1 :]
     for container in itertools.takewhile(lambda one: one.get("name") != PROXY, captured):
