@@ -16,7 +16,7 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, strings
-from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
+from netinit.inject.deciding.webhooks import DATAPLANE_LABEL, INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
 from netinit.kernel.files import read_regular
 from netinit.kube import client as api
 from netinit.kube.client import Cache, Client, follow
@@ -28,7 +28,6 @@ _PAUSE = 1.0  # seconds between two updates, however often namespaces change
 _MAX_BYTES = 1 << 20  # bytes of the file; the plugin reads no longer one
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label
 _LINE = re.compile(r"[-a-z0-9]{1,63}")  # what the plugin takes for a name
-_DATAPLANE_LABEL = "istio.io/dataplane-mode"
 _UNREADABLE = Webhook(name="", namespace_selector=Selector(), object_selector=Selector())  # selects everything
 
 
@@ -48,7 +47,7 @@ def find_outside(namespaces: Mapping[str, Mapping[str, str]], webhooks: Iterable
 
 def _has_mesh_label(labels: Mapping[str, str]) -> bool:
     """Whether the namespace asks for a mesh, even if no webhook selects it now: its revision may be about to be installed."""
-    injection, mode = labels.get(INJECTION_LABEL, "disabled"), labels.get(_DATAPLANE_LABEL, "none")
+    injection, mode = labels.get(INJECTION_LABEL, "disabled"), labels.get(DATAPLANE_LABEL, "none")
     return injection != "disabled" or mode != "none" or REVISION_LABEL in labels
 
 

@@ -12,6 +12,7 @@ from netinit.options.kinds import Flag
 
 REDIRECTION = "ambient.istio.io/redirection"
 """The annotation that an ambient agent sets to `enabled` on pods that it has programmed."""
+REROUTED = "virtual_interfaces"  # the option of rules that a pod's annotation sets in an ambient mesh, beside these of its agent
 BY_AGENT = {"redirect_dns": "ambient.istio.io/dns-capture", "ingress": "ambient.istio.io/bypass-inbound-capture"}
 
 ANNOTATIONS = tuple(name for flag in Options.flags for name in (*flag.istio_annotations, flag.annotation) if name)
@@ -45,7 +46,7 @@ def make_cni_options(
 
 def make_ambient_options(annotations: Mapping[str, str], *, dns: bool = True) -> Options:
     """Return the options of a pod that an ambient agent programmed; `dns`: the mesh's default for DNS capture."""
-    rerouted = Options.flag("virtual_interfaces")
+    rerouted = Options.flag(REROUTED)
     return Options(
         layout=AMBIENT,
         redirect_dns=read_switch(annotations, BY_AGENT["redirect_dns"], default=dns),

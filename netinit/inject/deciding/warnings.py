@@ -16,12 +16,13 @@ from netinit.base.finding_texts import format_finding
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, shown, string, strings
-from netinit.inject.deciding.annotations import UNCAPTURED_INIT
+from netinit.inject.deciding.annotations import STATUS, UNCAPTURED_INIT
 from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.pod_options import REROUTED
 from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_senders, rule_changers, running_with_rules
-from netinit.inject.deciding.webhooks import INJECT
+from netinit.inject.deciding.webhooks import DATAPLANE_LABEL, INJECT
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -67,7 +68,8 @@ def uses_host_network(pod: Tree) -> bool:
 def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     """Return the problems of a pod, errors first.
 
-    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network, rule-changer, mark-setter.
+    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network, ambient-annotation, rule-changer,
+    mark-setter.
     """
     spec = mapping(pod.get("spec"))
     init = find_init(spec)
@@ -76,7 +78,7 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
         return (make_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else make_finding("host-network"),)
     if init is None:
         sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
-        return tuple(_errors_first([make_finding("no-init-container"), *sharing, *_by_rights(pod)]))
+        return tuple(_errors_first([make_finding("no-init-container"), *sharing, *_without_rules_in_ambient(pod), *_by_rights(pod)]))
     try:
         options = options_of(init)
     except OptionError as error:
@@ -119,6 +121,19 @@ def _by_rights(pod: Tree) -> Iterator[PodFinding]:
         if senders:
             more = f" and {len(senders) - _MAX_NAMED} more" if len(senders) > _MAX_NAMED else ""
             yield make_finding(MARK_SETTER, names=", ".join(map(quote, senders[:_MAX_NAMED])) + more)
+
+
+def _without_rules_in_ambient(pod: Tree) -> Iterator[PodFinding]:
+    """Yield a finding for each annotation that sets an option of sidecars' rules, if the pod is in an ambient mesh instead."""
+    metadata = mapping(pod.get("metadata"))
+    annotations = strings(metadata.get("annotations"))
+    without_sidecar = find_proxy(mapping(pod.get("spec"))) is None and STATUS not in annotations
+    if not is_ambient(pod) and not (without_sidecar and strings(metadata.get("labels")).get(DATAPLANE_LABEL) == "ambient"):
+        return
+    for flag in Options.flags:
+        for name in (flag.annotation, *flag.istio_annotations):
+            if name in annotations and flag.field != REROUTED:
+                yield make_finding("ambient-annotation", path=("annotations", name), name=quote(name), option=flag.label)
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:

@@ -94,6 +94,7 @@ DEFAULT_REVISION = "default"
 REVISION_LABEL = "istio.io/rev"
 INJECT = "sidecar.istio.io/inject"
 INJECTION_LABEL = "istio-injection"
+DATAPLANE_LABEL = "istio.io/dataplane-mode"
 NAME_LABEL = "kubernetes.io/metadata.name"
 CLASSIC_SYSTEM_NAMESPACES = ("kube-system", "kube-public")
 SYSTEM_NAMESPACES = (*CLASSIC_SYSTEM_NAMESPACES, "kube-node-lease", "local-path-storage")

@@ -87,3 +87,15 @@ def test_every_container_that_cannot_be_excluded_is_named():
     with pytest.raises(InjectionError) as caught:
         inject_pod(pod("a,b", [container("a")], [container("app", 1000)]), load_config())
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_an_init_container_of_the_pods_own_without_annotation_is_captured_as_before():
+    assert users_of(inject_pod(pod("", [container("migrate", 7001)], [container("app", 1000)]), load_config())) == []
+
+
+def test_resources_of_the_init_container_are_given_in_the_pod_itself():
+    resources = {"requests": {"cpu": "5m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}}
+    given = pod("", [container("migrate"), {"name": "istio-init", "image": "auto", "resources": resources}], [container("app", 1000)])
+    init, usual = (find_init(inject_pod(one, load_config())["spec"]) for one in (given, pod("", [], [container("app", 1000)])))
+    assert init["resources"] == resources != usual["resources"]
+    assert {**init, "resources": usual["resources"]} == usual
