@@ -16,7 +16,14 @@ from typing import Any
 
 from netinit.base.errors import ConfigError
 from netinit.base.tree import Tree, mapping, strings
-from netinit.inject.deciding.webhooks import DATAPLANE_LABEL, INJECTION_LABEL, REVISION_LABEL, Selector, Webhook, parse_injectors
+from netinit.inject.deciding.webhooks import (
+    DATAPLANE_LABEL,
+    INJECTION_LABEL,
+    REVISION_LABEL,
+    Selector,
+    Webhook,
+    parse_injectors,
+)
 from netinit.kernel.files import read_regular
 from netinit.kube import client as api
 from netinit.kube.client import Cache, Client, follow

@@ -297,7 +297,7 @@ class Interception(DeclaredOptions):
         if any(lists_port((one.port,), DNS_PORT) for one in self.redirect_outbound_udp):
             problems.append(
                 f"--redirect-outbound-udp: port {DNS_PORT} is DNS, whose queries the proxy repeats from the same ports:"
-                " use --redirect-dns, which keeps the two apart"
+                " use --redirect-dns, which separates the two"
             )
         if self.inbound_mode == TPROXY and self.tproxy_mark == LOOP_MARK:
             problems.append(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.inject.deciding.annotations import CHECKS, go_bool, read_switch
+from netinit.inject.deciding.webhooks import DATAPLANE_LABEL
 from netinit.options import Options, kinds
 from netinit.options.interception import AMBIENT, DEFAULT_PROXY_UID
 from netinit.options.kinds import Flag
@@ -24,6 +25,11 @@ VARIABLES = tuple({flag.pod_variable: None for flag in Options.flags if flag.pod
 def find_annotation(flag: Flag, annotations: Mapping[str, str]) -> str:
     """Return the name of the flag's annotation that the pod has; "" without one."""
     return next((name for name in (flag.annotation, *flag.istio_annotations) if name in annotations), "")
+
+
+def joins_ambient(labels: Mapping[str, str]) -> bool:
+    """Whether the pod's own label takes it into an ambient mesh, unless it has a sidecar."""
+    return labels.get(DATAPLANE_LABEL) == AMBIENT
 
 
 def find_invalid_annotations(annotations: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -20,9 +20,9 @@ from netinit.inject.deciding.annotations import STATUS, UNCAPTURED_INIT
 from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.pod_options import REROUTED
+from netinit.inject.deciding.pod_options import REROUTED, joins_ambient
 from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_senders, rule_changers, running_with_rules
-from netinit.inject.deciding.webhooks import DATAPLANE_LABEL, INJECT
+from netinit.inject.deciding.webhooks import INJECT
 from netinit.options import BACKENDS, Options
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -68,7 +68,7 @@ def uses_host_network(pod: Tree) -> bool:
 def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     """Return the problems of a pod, errors first.
 
-    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network, ambient-annotation, rule-changer,
+    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network, sidecar-annotation, rule-changer,
     mark-setter.
     """
     spec = mapping(pod.get("spec"))
@@ -128,12 +128,12 @@ def _without_rules_in_ambient(pod: Tree) -> Iterator[PodFinding]:
     metadata = mapping(pod.get("metadata"))
     annotations = strings(metadata.get("annotations"))
     without_sidecar = find_proxy(mapping(pod.get("spec"))) is None and STATUS not in annotations
-    if not is_ambient(pod) and not (without_sidecar and strings(metadata.get("labels")).get(DATAPLANE_LABEL) == "ambient"):
+    if not is_ambient(pod) and not (without_sidecar and joins_ambient(strings(metadata.get("labels")))):
         return
     for flag in Options.flags:
         for name in (flag.annotation, *flag.istio_annotations):
             if name in annotations and flag.field != REROUTED:
-                yield make_finding("ambient-annotation", path=("annotations", name), name=quote(name), option=flag.label)
+                yield make_finding("sidecar-annotation", path=("annotations", name), name=quote(name), option=flag.label)
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:

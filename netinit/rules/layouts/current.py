@@ -45,7 +45,7 @@ def plan(options: SettledOptions) -> Plan:
     if capture_dns:
         dns.capture(builder, options)
     outbound.exclude_networks(builder, options)
-    outbound.redirect_datagrams(builder, options)
+    _redirect_datagrams(builder, options)
     outbound.capture(builder, options)
     if transparent:
         tproxy.mark_connections(builder, options)
@@ -75,6 +75,13 @@ def _refuse_and_report(
         log_rules.report(builder, options, capture_dns, refusing)
     if options.ipv6 == REJECT:
         refuse.refuse_ipv6(builder, options, capture_dns=capture_dns)
+
+
+def _redirect_datagrams(builder: Builder, options: Interception) -> None:
+    if options.redirect_outbound_udp:
+        from netinit.rules.layouts import datagrams  # imported only when needed
+
+        datagrams.redirect(builder, options)
 
 
 def _drop_invalid(builder: Builder, options: Interception) -> None:

@@ -10,7 +10,7 @@ from netinit.rules.layouts.inbound import PASSTHROUGH, TCP, loopback, not_to_loo
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port
 from netinit.rules.model import ISTIO_IN_REDIRECT, ISTIO_OUTPUT, ISTIO_REDIRECT, MANGLE, NAT, OUTPUT, PREROUTING
-from netinit.rules.targets import Jump, Redirect, Return
+from netinit.rules.targets import Jump, Return
 
 HTTPS = 443
 QUIC = Port(protocol="udp", ports=(HTTPS,))
@@ -117,19 +117,6 @@ def excluded_networks(options: Interception) -> list[Exclusion]:
 def captured_networks(options: Interception) -> tuple[Network, ...]:
     """Return the networks to which everything is captured; none if that is said of all."""
     return () if isinstance(options.outbound_cidrs, str) else options.outbound_cidrs
-
-
-def redirect_datagrams(builder: Builder, options: Interception) -> None:
-    """Send UDP to some ports to ports of the pod; what stays in the pod, and what is excluded, goes on as it is."""
-    origin, leaving = "redirect_outbound_udp", ON_LOOPBACK.replace(negated=True)
-    for one in options.redirect_outbound_udp:
-        sent = leaving, Port(protocol="udp", ports=(one.port,))
-        if options.log_rules:
-            from netinit.rules.layouts.log_rules import add_report
-
-            add_report(builder, options, NAT, ISTIO_OUTPUT, *sent, fate="outbound", inserted=False)
-        why = "UDP to this port goes to a listener of the pod"
-        builder.append(NAT, ISTIO_OUTPUT, *sent, to=Redirect(port=one.to), why=why, origin=origin)
 
 
 def capture(builder: Builder, options: Interception) -> None:
