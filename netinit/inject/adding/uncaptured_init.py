@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from netinit.base.errors import InjectionError
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, string, strings
-from netinit.inject.deciding.annotations import UNCAPTURED_INIT, read_names
+from netinit.inject.deciding.annotations import UNCAPTURED_INIT
 from netinit.inject.deciding.containers import PROXY, find, names
 from netinit.inject.deciding.warnings import applications_of, user_of
 from netinit.options import Options
+from netinit.options.kinds import split_list
 
 EXCLUDED = Options.flag("exclude_outbound_for_uids").annotation
 _SET_USER = "set securityContext.runAsUser, to a user that no other container has"
@@ -28,7 +29,7 @@ def exclude_init_containers(metadata: Tree, spec: Tree) -> None:
     Raises InjectionError with a line for each container that cannot be excluded.
     """
     annotations = strings(metadata.get("annotations"))
-    wanted = read_names(annotations.get(UNCAPTURED_INIT, ""))
+    wanted = tuple(dict.fromkeys(split_list(annotations.get(UNCAPTURED_INIT, ""))))
     if not wanted:
         return
     problems = [f"annotation {UNCAPTURED_INIT}: {problem}" for name in wanted for problem in _problems(name, spec)]

@@ -29,7 +29,7 @@ _READINESS = "readiness.status.sidecar.istio.io/"
 _DIGITS = r"[0-9]{1,20}\Z"
 _INTERFACE = r"(?=.{1,15}\Z)[a-zA-Z][a-zA-Z0-9_.-]*\+?\Z"
 ACCEPTED, UNCAPTURED_INIT = "netinit.io/accepted-findings", "netinit.io/uncaptured-init-containers"
-_CODE, _CONTAINER = r"NI[0-9]{3}", r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_CODE, _CONTAINER = r"NI[0-9]{3}", r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z"
 _QUANTITY = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,3})?\Z"
 _MAX_UINT32 = 2**32 - 1
 _NO_PORT = f"it must be a port from 0 to {MAX_PORT}"
@@ -103,15 +103,6 @@ def _checked_by(read: Callable[[str], object]) -> Check:
     return check
 
 
-def read_names(value: str) -> tuple[str, ...]:
-    """Read a comma list of containers. Raises ValueError for what is no name."""
-    found = tuple(dict.fromkeys(item.strip() for item in value.split(",") if item.strip()))
-    for name in found:
-        if not re.fullmatch(_CONTAINER, name):
-            raise ValueError(f"holds {shown(name)}, which is not the name of a container: list names, such as migrate,fetch-config")
-    return found
-
-
 def read_accepted(value: str) -> dict[str, str]:
     """Parse the findings that a pod's owner accepts: `NI212 = the database has TLS; NI105 = ...`.
 
@@ -153,7 +144,7 @@ CHECKS: Mapping[str, Check] = {
     **_OF_ISTIO,
     MERGE_METRICS: _bool,
     ACCEPTED: _checked_by(read_accepted),
-    UNCAPTURED_INIT: _checked_by(read_names),
+    UNCAPTURED_INIT: _each(lambda item: re.match(_CONTAINER, item.strip()), "is not the name of a container, such as migrate"),
     **{f"sidecar.istio.io/proxy{name}": _quantity for name in ("CPU", "Memory", "CPULimit", "MemoryLimit")},
     **{flag.annotation: _checked_by(flag.kind.read) for flag in Options.flags if flag.annotation},
 }

@@ -45,7 +45,7 @@ GOOD = [
     *(("netinit.io/ipv6", value) for value in ("reject", "inet", "auto", "on", "off")),
     *(("netinit.io/log-group", value) for value in ("5", "0")),
     *(("netinit.io/inbound-tunnel-port", value) for value in ("0", "15008")),
-    *(("netinit.io/uncaptured-init-containers", value) for value in ("", "migrate", "migrate, fetch-config,")),
+    *(("netinit.io/uncaptured-init-containers", value) for value in ("", "migrate", "migrate, fetch-config")),
     *(("netinit.io/accepted-findings", value) for value in ("", "NI102 = the plugin", "NI102=a;NI105 = b;")),
 ]  # fmt: skip
 NO_PORT, NO_NUMBER, NO_QUANTITY = "it must be a port from 0 to 65535", "it must be a whole number from 0 to 4294967295", "it must be a quantity, such as 100m or 128Mi"
@@ -100,7 +100,7 @@ BAD = [
     *(("netinit.io/ipv6", value, "it is not one of auto, on, off, inet, reject") for value in ("", "refuse")),
     *(("netinit.io/log-group", value, "it is not a log group: use a decimal number from 0 to 65535") for value in ("", "65536", "x")),
     *(("netinit.io/inbound-tunnel-port", value, "it is not a port: use a decimal number from 0 to 65535; 0 is none") for value in ("", "-1", "65536")),
-    ("netinit.io/uncaptured-init-containers", "a,B c", "it holds 'B c', which is not the name of a container: list names, such as migrate,fetch-config"),
+    ("netinit.io/uncaptured-init-containers", "a,B c", "'B c' is not the name of a container, such as migrate"),
     *(("netinit.io/accepted-findings", value, NO_REASON) for value in ("NI102", "NI102 =", "102 = a", "NI1020 = a")),
     *(("sidecar.istio.io/proxyCPU", value, NO_QUANTITY) for value in ("", "lots", "1 ", "1\n2", "100mm", "1Kii", "--1")),
 ]  # fmt: skip
