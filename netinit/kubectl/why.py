@@ -14,7 +14,7 @@ from netinit.cli.console import answer, color_option, note
 from netinit.cli.values import OneOf, takes
 from netinit.cli.why import JSON, asked_options, form_options
 from netinit.inject.deciding.containers import find_proxy
-from netinit.inject.deciding.pod_options import find_init
+from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.podfile import read_object
 from netinit.kubectl.cluster_objects import ClusterReader, find_object, read_pods_of
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, MANIFEST, Sources, cluster_options, image_option
