@@ -33,7 +33,8 @@ $(wordlist 2,$(words $(GOALS)),$(GOALS)): $(firstword $(GOALS)) ;
 else
 
 # What `lint` looks at is looked at side by side; all else follows one after the other.
-LINTERS := lint-style lint-types lint-imports lint-workflows
+SYSTEMS := darwin win32# beside Linux, of the commands that ask no kernel
+LINTERS := lint-style lint-types $(SYSTEMS:%=lint-types-%) lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
@@ -71,7 +72,7 @@ test-golang: install ## the tests of Go's templates, YAML and JSON alone, beside
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 
-lint: install ## ruff, mypy --strict, the direction of imports, the workflows
+lint: install ## ruff, mypy --strict (for macOS and Windows too), the direction of imports, the workflows
 	@$(MAKE) --jobs --output-sync=target --keep-going $(LINTERS)
 
 lint-style:
@@ -80,6 +81,12 @@ lint-style:
 lint-types:
 	@$(BIN)/mypy --strict --no-error-summary
 	@$(BIN)/mypy --strict --no-error-summary tests/typed_options.py
+
+# What the commands that ask no kernel import, as on another system. Calls there of the module posix are of any type: a test runs them.
+$(SYSTEMS:%=lint-types-%): lint-types-%:
+	@$(BIN)/python tests/offline_commands.py $* > $(VENV)/$*.files
+	@$(BIN)/mypy --strict --no-error-summary --platform $* --always-false LINUX --cache-dir .mypy_cache/$* --follow-imports silent \
+	  --no-warn-return-any --no-warn-unused-ignores --no-warn-unreachable @$(VENV)/$*.files
 
 lint-imports:
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }

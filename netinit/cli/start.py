@@ -51,7 +51,7 @@ def main() -> NoReturn:
         flush()
     except OSError:  # run has reported it
         posix._exit(code or FAILED)  # noqa: SLF001 - public despite its name
-    if "click" in sys.modules:  # a command for people: time hardly matters, clean-up may
+    if "click" in sys.modules or not LINUX:  # a command for people: time hardly matters, clean-up may
         sys.exit(code)
     posix._exit(code)  # noqa: SLF001 - skips the interpreter's shutdown
 
@@ -217,5 +217,9 @@ def _find_packages() -> None:
 
 def _environment() -> dict[str, str]:
     """The environment as text, like os.environ but without importing os."""
+    if not LINUX:
+        import os
+
+        return dict(os.environ)
     how = ("utf-8", "surrogateescape")
     return {name.decode(*how): text.decode(*how) for name, text in posix.environ.items()}

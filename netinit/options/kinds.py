@@ -416,7 +416,7 @@ def _read_id(text: str, what: str) -> int:
         from netinit.base import owners  # names are rare
 
         return owners.find_uid(text) if what == "user" else owners.find_gid(text)
-    except (LookupError, ImportError):  # ImportError: not a POSIX system
+    except (LookupError, ImportError):  # ImportError: a browser
         raise ValueError(f"is not a {what} here: pass a number") from None
     except ValueError as error:
         raise ValueError(f"cannot be looked up: {error}; pass a number") from None
