@@ -15,7 +15,7 @@ import yaml
 
 from netinit.base.errors import OptionError
 from netinit.cli.other_systems import refuse
-from offline_commands import COMMANDS, KUBECTL
+from offline_commands import CODES, COMMANDS, KUBECTL
 
 ROOT = Path(__file__).parents[3]
 SYSTEMS = ("darwin", "win32")
@@ -47,6 +47,7 @@ def test_offline_commands_answer_as_on_linux_and_others_say_where_to_run_them(sy
     here, there = ask("linux", COMMANDS), ask(system, (*COMMANDS, *REFUSED[:2]))
     for line in COMMANDS:
         assert without_clock(there[line]) == without_clock(here[line]), line
+        assert here[line][0] == CODES.get(line, 0), line
     for line in REFUSED[:2]:
         code, out, err = there[line]
         assert (code, out, len(err.splitlines())) == (2, "", 1)
@@ -84,6 +85,14 @@ def test_each_command_of_a_kernel_is_refused_on_other_systems(words):
 @pytest.mark.parametrize("words", [*COMMANDS, "verify --rules dump", "apply --help", "apply --dry-run"])
 def test_no_other_command_is_refused(words):
     refuse(shlex.split(words), "win32")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_program_itself_starts_there(system):
+    begin = f"import another_system, sys; another_system.become({system!r}); sys.argv = ['netinit', 'explain', '-b', '80', '--to', '10.1.1.1:80']"
+    code, out, err = start("-c", f"{begin}; from netinit.cli.start import main; main()", environ={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"})
+    assert (code, err) == (0, "")
+    assert "10.1.1.1:80" in out
 
 
 def test_a_stream_without_a_sign_gets_another_one_for_it():
