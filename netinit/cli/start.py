@@ -70,8 +70,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except BrokenPipeError:  # the reader closed the pipe (| head)
         return FAILED
     except OSError as error:  # for example a full disk behind stdout
-        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-        return _fail(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
+        what = f"cannot read or write {error.filename or 'the input or output'}: {error.strerror or error}"
+        return _fail(call, environ, f"{what}; --debug prints where", FAILED)
     except Exception as error:  # noqa: BLE001 - a bug: one line, or the traceback with --debug
         return _fail(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
     return code

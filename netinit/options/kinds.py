@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Text = str | tuple[str, ...]  # the value of a flag; all values of a repeated flag
 
 ALL = "*"
-OR_LEAVE_OUT = ", or leave it out"
+OR_LEAVE_OUT = ", or remove it"
 NONE = "none"  # what an empty list means
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
 MAX_32 = 2**32 - 1
