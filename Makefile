@@ -1,5 +1,5 @@
-# Two commands do all the set-up on a fresh Debian or Ubuntu, as root or with sudo: `make demo` and `make test`.
-# What is missing is installed with apt-get, then a virtual environment is made in .venv.
+# Two commands do all the set-up on a fresh Debian or Ubuntu: `make demo` and `make test`. As root or with sudo, what is missing
+# is installed with apt-get; then a virtual environment is made in .venv.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -33,16 +33,18 @@ $(wordlist 2,$(words $(GOALS)),$(GOALS)): $(firstword $(GOALS)) ;
 else
 
 # What `lint` looks at is looked at side by side; all else follows one after the other.
-LINTERS := lint-style lint-types lint-imports lint-workflows
+SYSTEMS := darwin win32# beside Linux, of the commands that ask no kernel
+LINTERS := lint-style lint-types $(SYSTEMS:%=lint-types-%) lint-imports lint-workflows
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
+.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-demo: wants-root $(if $(filter libiptc,$(BACKEND)),$(PACKAGE),$(RUNTIME)) ## make a pod, program it, send connections, remove everything (root)
+demo: PROGRAMS := $(if $(ROOT),,newuidmap:uidmap)# for the user namespace of a plain user
+demo: $(if $(filter libiptc,$(BACKEND)),$(PACKAGE),$(RUNTIME)) ## make a pod, program it, send connections, remove everything
 	@$(BIN)/netinit demo $(if $(BACKEND),--backend $(BACKEND))
 
 wants-root:
@@ -51,7 +53,7 @@ wants-root:
 # Every test has namespaces of its own. tests/sharing.py says which stay together, and which start first.
 # The linters run beside them, and say at the end what they found.
 COMPILED := $(VENV)/.compiled# once, where each worker would compile all that has changed
-IGNORED := $(patsubst %,--ignore tests/%,e2e cluster node mesh)
+IGNORED := $(patsubst %,--ignore tests/%,browser e2e cluster node mesh)
 $(COMPILED): $(PACKAGE) $(shell find netinit tests -name '*.py')
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq $(IGNORED) >/dev/null 2>&1 || true
 	@touch $@
@@ -71,7 +73,7 @@ test-golang: install ## the tests of Go's templates, YAML and JSON alone, beside
 
 WORKFLOWS = $(wildcard .github/workflows/*.yml)
 
-lint: install ## ruff, mypy --strict, the direction of imports, the workflows
+lint: install ## ruff, mypy --strict (for macOS and Windows too), the direction of imports, the workflows
 	@$(MAKE) --jobs --output-sync=target --keep-going $(LINTERS)
 
 lint-style:
@@ -80,6 +82,12 @@ lint-style:
 lint-types:
 	@$(BIN)/mypy --strict --no-error-summary
 	@$(BIN)/mypy --strict --no-error-summary tests/typed_options.py
+
+# What the commands that ask no kernel import, as on another system. Calls there of the module posix are of any type: a test runs them.
+$(SYSTEMS:%=lint-types-%): lint-types-%:
+	@$(BIN)/python tests/offline_commands.py files $* > $(VENV)/$*.files
+	@$(BIN)/mypy --strict --no-error-summary --platform $* --always-false LINUX --cache-dir .mypy_cache/$* --follow-imports silent \
+	  --no-warn-return-any --no-warn-unused-ignores --no-warn-unreachable @$(VENV)/$*.files
 
 lint-imports:
 	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
@@ -172,6 +180,16 @@ image-test: ## build the image from nothing, attack it, run it as Kubernetes doe
 	@$(MAKE) system PROGRAMS="podman runc mmdebstrap" PACKAGES="debian-archive-keyring netavark aardvark-dns"
 	@$(MAKE) $(E2E)
 	@$(BIN)/pytest --require-netns --require-image --timeout 600 -rs tests/e2e $(ARGS)
+
+# Python for browsers, as tests/browser/package-lock.json pins it, with its hash.
+PYODIDE := $(VENV)/browser/node_modules/pyodide
+$(PYODIDE)/pyodide.mjs: tests/browser/package.json tests/browser/package-lock.json
+	@command -v npm >/dev/null || { echo "npm and node (18 or newer) are missing; as root: apt-get install npm"; exit 1; }
+	@mkdir -p $(VENV)/browser && cp $^ $(VENV)/browser && npm ci --prefix $(VENV)/browser --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
+browser-test: install $(PYODIDE)/pyodide.mjs ## the commands that ask no kernel, in Python for browsers (npm; 10 seconds)
+	@NETINIT_PYODIDE="$(abspath $(PYODIDE))" $(BIN)/pytest --timeout 300 -rs tests/browser $(ARGS)
 
 # In a network namespace of its own: the replicas of the webhook have addresses there, and nothing of the machine is asked.
 cluster-test: install ## the webhook against a real kube-apiserver and etcd, of the folder KUBEBUILDER_ASSETS (root; 5 minutes)

@@ -17,15 +17,15 @@ def subject_of(line, families=FAMILIES, **more):
 
 
 FOREIGN = {
-    "kind": "foreign", "by": "foreign", "title": "what rules of others decide", "port": None, "who": ["TCP in", "TCP <out>"],
+    "kind": "foreign", "by": "foreign", "title": "what rules of others decide", "port": None, "who": ["TCP inbound", "TCP <out>"],
     "because": ["rule 1 of nat OUTPUT", "rule 2"], "closes": "delete the rule", "line": 7, "column": 9, "example": "TCP to 192.0.2.1:80",
 }  # fmt: skip
 DESIGN = {
-    "kind": "proxy", "by": "design", "title": "what the proxy sends", "port": None, "who": ["by uid 1337"], "because": ["no loops"],
+    "kind": "proxy", "by": "design", "title": "what the proxy sends", "port": None, "who": ["uid 1337"], "because": ["no loops"],
     "closes": "", "line": None, "column": None, "example": "TCP to 192.0.2.2:80",
 }  # fmt: skip
 COVERED = {
-    "kind": "captured", "by": "covered", "title": "goes to the proxy on", "port": 15001, "who": ["TCP out"], "because": ["all TCP"],
+    "kind": "captured", "by": "covered", "title": "goes to the proxy on", "port": 15001, "who": ["TCP outbound"], "because": ["all TCP"],
     "closes": "", "line": None, "column": None, "example": "TCP to 192.0.2.3:80",
 }  # fmt: skip
 COUNTEREXAMPLE = {"packet": "TCP to 192.0.2.4:80", "sentence": "direct: no rule", "path": ["OUTPUT nat OUTPUT 1: -j X", "direct"]}

@@ -9,7 +9,7 @@ ATTACKS = (
     "\x1b[8mhidden\x1b[0m", "\x9b31mred", "\x90q\x9c", "\x1bP$q\x1b\\", "\x1b]52;c;cm0gLXJmIC8=\x07",  # C1 too; the clipboard
     "a\rcaptured: all is well", "a\nnetinit: all is well", "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g", "a\x08\x08\x7f",
     "\u202eevil\u202c", "\u2066x\u2069\u061c\u200e\u200f", "in\u200bvis\u200d\u2060ible\ufeff", "\U000e0001\U000e0041", "\udcff\ud800",
-    "because every other outbound connection goes to the proxy (--istio-service-cidr)",
+    "because all outbound TCP is captured; no exclusion matches (--istio-service-cidr)",
     '"]; evil [label="x', '"] --> evil["x', "%%{init: {'securityLevel': 'loose'}}%%", "\\N \\G \\l \\", "&#27;&lt;b&gt;&amp;", "<script>alert(1)</script>",
     "`md` **b** $$x$$ fa:fa-check", "#quot; #35; #x1b;", "---\nflowchart", "end", "x" * 5000,
 )  # fmt: skip

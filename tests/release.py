@@ -227,7 +227,7 @@ def _check_wheel(path: Path, version: str) -> Iterator[str]:
     sources = {str(one.relative_to(ROOT)) for one in (ROOT / "netinit").rglob("*") if one.is_file() and "__pycache__" not in one.parts}
     for name in sorted(one for one in names if one.startswith("netinit/") and one not in sources):
         yield f"wheel: {name} is no file of the sources"
-    for name in ("kubectl-netinit", "kubectl_complete-netinit", "netinit"):
+    for name in [start + end for start in ("kubectl-netinit", "kubectl_complete-netinit", "netinit") for end in ("", ".cmd")]:
         if f"netinit-{version}.data/scripts/{name}" not in names:
             yield f"wheel: the script {name} is missing"
 

@@ -216,6 +216,6 @@ def explain_owners(script: str) -> str:
                     most = max(end for _, end in spans) - 1
                     return (
                         f"this user namespace (hostUsers: false) has no {what} {number}, its last is {most}, and iptables takes "
-                        f"no rule about one: leave it out, or use --backend {FIRST_WITH[TABLES_OF_OUR_OWN]}"
+                        f"no rule about one: remove it, or use --backend {FIRST_WITH[TABLES_OF_OUR_OWN]}"
                     )
     return ""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+
 from netinit.base.system import posix
 
 MAX_DATABASE = 16 << 20  # bytes; reading 30 MiB takes 0.16 s
@@ -10,24 +13,24 @@ _FORMAT, _REGULAR = 0o170000, 0o100000  # inode(7)
 
 def find_uid(name: str) -> int:
     """Return a user's id. Raises LookupError if there is none, ValueError with the reason if the users cannot be read."""
-    _check_database("/etc/passwd")
-    try:
-        from pwd import getpwnam
+    if sys.platform != "win32":
+        _check_database("/etc/passwd")
+        with contextlib.suppress(ValueError):  # a NUL in the name
+            from pwd import getpwnam
 
-        return getpwnam(name).pw_uid
-    except ValueError as error:  # a NUL in the name
-        raise LookupError(name) from error
+            return getpwnam(name).pw_uid
+    raise LookupError(name)
 
 
 def find_gid(name: str) -> int:
     """Return a group's id. Raises LookupError if there is none, ValueError with the reason if the groups cannot be read."""
-    _check_database("/etc/group")
-    try:
-        from grp import getgrnam
+    if sys.platform != "win32":
+        _check_database("/etc/group")
+        with contextlib.suppress(ValueError):  # a NUL in the name
+            from grp import getgrnam
 
-        return getgrnam(name).gr_gid
-    except ValueError as error:
-        raise LookupError(name) from error
+            return getgrnam(name).gr_gid
+    raise LookupError(name)
 
 
 def _check_database(path: str) -> None:

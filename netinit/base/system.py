@@ -8,32 +8,11 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["LINUX", "fcntl", "posix"]
-TYPE_CHECKING = False
-LINUX = sys.platform == "linux"
-if LINUX or TYPE_CHECKING:
+__all__ = ["LINUX", "NEEDS_LINUX", "fcntl", "posix"]
+NEEDS_LINUX = "it needs Linux"
+LINUX = sys.platform == "linux"  # False where `make lint` checks the types of what runs on other systems
+if sys.platform == "linux":
     import fcntl
     import posix
 else:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        fcntl = None
-    try:
-        import posix as _own
-    except ImportError:  # Windows
-        import nt as _own
-
-    class _System:
-        """The module, with what it lacks."""
-
-        def __getattr__(self, name: str) -> object:
-            if hasattr(_own, name) or name.isupper():
-                return getattr(_own, name, 0)
-
-            def refuse(*_: object, **__: object) -> object:
-                raise OSError(38, f"{name} needs Linux")  # ENOSYS
-
-            return refuse
-
-    posix = _System()
+    from netinit.base.other_system import fcntl, posix

@@ -23,9 +23,12 @@ class CapturedRun(NamedTuple):
 
 
 def run_captured(words: Sequence[str], environ: Mapping[str, str], stdin: str = "") -> CapturedRun:
-    """Run `netinit WORDS` with these variables alone. Replaces this process's standard input."""
-    sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    """Run `netinit WORDS` with these variables alone."""
+    own, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = start.run(["netinit", *words], environ)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = start.run(["netinit", *words], environ)
+    finally:
+        sys.stdin = own
     return CapturedRun(code, *[shorten(text.getvalue(), MAX_BYTES) for text in (out, err)])

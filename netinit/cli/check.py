@@ -48,7 +48,7 @@ def command(
     names (default: all that are not by design), and for assertions that are not proved.
     """
     if not files:
-        raise OptionError("PATH: is missing; name the repository's folder, files, or - for stdin")
+        raise OptionError("missing argument: PATH, the repository's folder, files, or - for stdin")
     own = find_settings()
     kept = baseline or own.baseline
     if write_baseline and not kept:

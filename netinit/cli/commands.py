@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.base.system import posix
 
 GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
-    "Look": {
+    "Inspect": {
         "explain": ("cli.explain", "Show what happens to a connection, and which option causes it."),
         "why": ("cli.why", "Find why a connection, a probe, a name or a pod's start fails."),
         "audit": ("cli.audit.command", "Show which traffic bypasses the proxy, and how to close it."),

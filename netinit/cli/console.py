@@ -32,7 +32,7 @@ STYLES = {  # by the first words of a line
     "no rules of netinit here": YELLOW,
     "error": RED, "warning": YELLOW, "note": DIM, "missing": RED, "extra": YELLOW, "moved": YELLOW,
     "shadowing": YELLOW, "leftover": YELLOW, "inactive": RED, "escaping": RED, "doubt": YELLOW,
-    "packet": BOLD, "path": BOLD, "what would change it": BOLD, "remedy": BOLD, "pods will work": GREEN, "pods should work": GREEN,
+    "packet": BOLD, "path": BOLD, "what would change it": BOLD, "remedy": BOLD, "OK": GREEN, "probably OK": GREEN,
     "pods will not work": RED, "refused": RED, "to change it": BOLD, "no problems found": GREEN, "netinit": BOLD,
 }  # fmt: skip
 SIGNS = {"✔": GREEN, "✘": RED, "?": MAGENTA, "!": YELLOW}

@@ -73,8 +73,8 @@ def render_text(found: Examination) -> Lines:
         if finding.remedy:
             printed.append(f"    remedy: {finding.remedy}")
     if found.good:
-        how = "will work" if found.feature_checks else "should work, judging without trying"
-        printed.append(f"pods {how}: {found.backend} is taken")
+        how = "OK" if found.feature_checks else "probably OK, without trying it"
+        printed.append(f"{how}: pods on this node will use {found.backend}")
     elif not found.seen:
         printed.append(f"not known whether pods will work: {found.obstacle}")
     elif found.unknown and not any(finding.severity == ERROR for finding in found.findings):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
 
 import click
@@ -14,7 +15,6 @@ from netinit.cli.console import color_option, note, warn
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_options import ask_about_a_connection, rule_source_options
 from netinit.cli.values import OneOf
-from netinit.kernel import run
 from netinit.library.rule_reading import RuleChoice, find_rule_source
 from netinit.options import Options
 from netinit.questions.answers import answer_question
@@ -22,6 +22,11 @@ from netinit.questions.connections import Question, make_packet
 from netinit.questions.rule_sources import PLAN
 from netinit.rules.model import TABLES
 from netinit.simulate.draw import Picture, make_picture, render_dot, render_mermaid, render_text
+
+if sys.platform == "linux":
+    from netinit.kernel import run
+else:
+    from netinit.kernel import portable_run as run
 
 PICTURE_FORMATS = ("text", "mermaid", "dot", "svg")
 FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}

@@ -131,8 +131,8 @@ class FlagCommand(click.Command):
 
             note([f"{', '.join(pasted)}: no effect on this command"])
         return [
-            *[f"{label}: this command reads no network namespace; leave it out" for label in places],
-            *[f"{label}: has no effect on this command; leave it out" for label in ignored.values() if label not in pasted],
+            *[f"{label}: {self.name} ignores it; remove it" for label in places],
+            *[f"{label}: has no effect on this command; remove it" for label in ignored.values() if label not in pasted],
         ]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -250,7 +250,8 @@ def _word(error: click.ClickException) -> str:
         of_type = kind.kind.metavar if isinstance(kind, ValueType) else error.param.human_readable_name
         label = error.param.opts[0] if isinstance(error.param, click.Option) else of_type
         if isinstance(error, click.MissingParameter):
-            return f"{label}: is missing; give {'one of ' + ', '.join(kind.choices) if isinstance(kind, click.Choice) else 'it'}"
+            what = "option" if isinstance(error.param, click.Option) else "argument"
+            return f"missing {what}: {label}{'; one of ' + ', '.join(kind.choices) if isinstance(kind, click.Choice) else ''}"
         return f"{label}: {error.message}"
     help_text = f"{error.ctx.command_path if error.ctx else NAME} --help lists them" if isinstance(error, click.UsageError) else ""
     if isinstance(error, click.NoSuchOption):

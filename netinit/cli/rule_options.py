@@ -97,7 +97,7 @@ def check_outlook(outlook: Outlook, *, has_manifests: bool) -> Outlook:
         given |= {"--meshConfigFile": outlook.mesh_file, "--valuesFile": outlook.values_file}
         given = {"--settings": find_settings().name} if find_settings().name else given
         wrong = [name for name, value in given.items() if value]
-        raise OptionError(*[f"{name}: is about pods of manifests; name some, or leave it out" for name in wrong])
+        raise OptionError(*[f"{name}: is about pods of manifests; name some, or remove it" for name in wrong])
     return outlook
 
 
@@ -110,7 +110,7 @@ def choose_pods(
 ) -> PodChoice:  # fmt: skip
     """The pods of files, which options and arguments name. Raises OptionError, ConfigError."""
     if stdin_name and STDIN not in (*pod, *files):
-        raise OptionError(f"--stdin-name: {quote_value(stdin_name)} names what is read from stdin; give - for it, or leave it out")
+        raise OptionError(f"--stdin-name: {quote_value(stdin_name)} names what is read from stdin; give - for it, or remove it")
     known = check_outlook(outlook, has_manifests=bool(pod or files)).read()
     warn(known.warnings)
     return PodChoice((*pod, *files), select, name_manifests(files), given or {}, gate, known, stdin_name)

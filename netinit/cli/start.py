@@ -51,7 +51,7 @@ def main() -> NoReturn:
         flush()
     except OSError:  # run has reported it
         posix._exit(code or FAILED)  # noqa: SLF001 - public despite its name
-    if "click" in sys.modules:  # a command for people: time hardly matters, clean-up may
+    if "click" in sys.modules or not LINUX:  # a command for people: time hardly matters, clean-up may
         sys.exit(code)
     posix._exit(code)  # noqa: SLF001 - skips the interpreter's shutdown
 
@@ -70,8 +70,8 @@ def run(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     except BrokenPipeError:  # the reader closed the pipe (| head)
         return FAILED
     except OSError as error:  # for example a full disk behind stdout
-        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
-        return _fail(call, environ, f"the system refuses: {what}; --debug prints where", FAILED)
+        what = f"cannot read or write {error.filename or 'the input or output'}: {error.strerror or error}"
+        return _fail(call, environ, f"{what}; --debug prints where", FAILED)
     except Exception as error:  # noqa: BLE001 - a bug: one line, or the traceback with --debug
         return _fail(call, environ, f"internal error: {type(error).__name__}: {error}; --debug prints where", FAILED)
     return code
@@ -217,5 +217,9 @@ def _find_packages() -> None:
 
 def _environment() -> dict[str, str]:
     """The environment as text, like os.environ but without importing os."""
+    if not LINUX:
+        import os
+
+        return dict(os.environ)
     how = ("utf-8", "surrogateescape")
     return {name.decode(*how): text.decode(*how) for name, text in posix.environ.items()}

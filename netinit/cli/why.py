@@ -77,7 +77,7 @@ def _check_report(options: Options, outlook: Outlook, select: str) -> None:
     """Refuse what a report has no use for. Raises OptionError."""
     given = {"--pid": options.pid, "--netns": options.netns, "--select": select, "--assume": outlook.assume}
     if wrong := [name for name, value in given.items() if value]:
-        raise OptionError(*[f"{name}: is about files and live pods; leave it out with {REPORT}" for name in wrong])
+        raise OptionError(*[f"{name}: is about files and live pods; remove it with {REPORT}" for name in wrong])
 
 
 def show_report(found: WhyReport, form: str) -> int:

@@ -343,7 +343,7 @@ def _check_overlaps(hooks: list[Hook]) -> _Found:
 
 
 def _format(labels: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in labels.items()) or "with nothing"
+    return ", ".join(f"{key}={value}" for key, value in labels.items()) or "without labels"
 
 
 def _find_common_labels(selectors: list[Selector]) -> dict[str, str] | None:

@@ -12,7 +12,7 @@ import time
 from netinit.base import errors
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.base.logs import flush
-from netinit.base.system import posix
+from netinit.base.system import LINUX, NEEDS_LINUX, posix
 from netinit.kernel import answers, run
 
 TYPE_CHECKING = False
@@ -228,6 +228,8 @@ def ask_all(
 
 def limit(memory: int, output: int) -> None:
     """Limit the bytes of address space, and of each file written, of this process and its programs."""
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     import resource
 
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
@@ -238,6 +240,8 @@ def limit(memory: int, output: int) -> None:
 
 def limit_growth(memory: int) -> None:
     """Limit this process's address space to its current size and `memory` bytes more."""
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     import resource
 
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
@@ -254,6 +258,8 @@ def _fork() -> int:
 
 
 def _serve(action: Callable[[Answer], object], answer: Answer, leash: int, kept: tuple[int, ...] | None) -> NoReturn:
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     code = 1
     try:
         gc.freeze()  # never finalise the parent's objects here: their descriptors may have been reused

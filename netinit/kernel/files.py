@@ -9,8 +9,12 @@ import time
 from _struct import pack
 
 from netinit.base.errors import NamespaceError
-from netinit.base.system import posix
+from netinit.base.system import LINUX, posix
 from netinit.kernel import Closing
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from os import stat_result
 
 MAX_FILE_BYTES = 1 << 16  # bytes that are read; a resolv.conf with three servers has some hundred
 _KINDS = {
@@ -18,7 +22,7 @@ _KINDS = {
     0o140000: "a socket",
 }  # fmt: skip
 _FORMAT, _REGULAR = 0o170000, 0o100000  # inode(7)
-_NULL = posix.makedev(1, 3)  # /dev/null
+_NULL = 0x103  # /dev/null: makedev(1, 3), which other systems lack
 _OPENAT2 = 437  # the number is the same on every architecture
 IN_ROOT, BENEATH, NO_LINKS, _NO_MAGIC = 0x10, 0x08, 0x04, 0x02  # RESOLVE_* of linux/openat2.h
 _MISSING, _NOT_A_FOLDER, _NO_SUCH_CALL, _REFUSED, _INVALID = 2, 20, 38, 1, 22
@@ -107,10 +111,10 @@ def _reopen(seen: int, accepted: int = -1) -> int:
         return posix.open(f"/proc/self/fd/{seen}", _READING)
 
 
-def _check_kind(status: posix.stat_result, accepted: int = -1) -> None:
+def _check_kind(status: stat_result, accepted: int = -1) -> None:
     """Raise UnsuitableFileError for what is neither a regular file nor the device with the number `accepted`."""
     kind = status.st_mode & _FORMAT
-    if kind != _REGULAR and status.st_rdev != accepted:
+    if kind != _REGULAR and (not LINUX or status.st_rdev != accepted):
         raise UnsuitableFileError(f"it is {_KINDS.get(kind, 'something else')}, not a regular file")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 
-from netinit.base.system import posix
+from netinit.base.system import LINUX, NEEDS_LINUX, posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class _Function(_ctypes.CFuncPtr):
 
 def function(name: str) -> Callable[..., int]:
     """Return a C function that takes ints and buffers and returns an int."""
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     process: Any = None  # its own libraries: dlopen(3) with no name
     return _Function(_ctypes.dlsym(_ctypes.dlopen(process, NOW), name))
 

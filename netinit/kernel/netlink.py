@@ -12,7 +12,7 @@ from _struct import pack, unpack_from
 from netinit.base.net import FULL_MASK, HostAddress
 from netinit.base.netlink_attributes import HEADER, TYPE_MASK, NftChain, name, number, read_hook, write_attribute
 from netinit.base.records import Record
-from netinit.base.system import posix
+from netinit.base.system import LINUX, NEEDS_LINUX, posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -154,6 +154,8 @@ class Netlink:
 
     def _receive(self) -> Iterator[bytes]:
         """Yield the payloads of an answer; after a truncated one the next receive has a larger buffer."""
+        if not LINUX:
+            raise OSError(NEEDS_LINUX)
         while True:
             data, _, how, _ = self._socket.recvmsg(self._size)
             if how & MSG_TRUNC:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from _socket import MSG_DONTWAIT, SOL_SOCKET
+from _socket import SOL_SOCKET
 from _struct import pack, unpack_from
 
 from netinit.base.records import Record
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     TableDump = dict[int, tuple[bytes, ...]]  # attributes of each object in the kernel's order, by the message that creates it
 
 Message = tuple[int, int, bytes]  # type, flags, attributes
-SUBSYSTEM = 10  # NFNL_SUBSYS_NFTABLES of linux/netfilter/nfnetlink.h
+MSG_DONTWAIT, SUBSYSTEM = 0x40, 10  # of linux/socket.h; NFNL_SUBSYS_NFTABLES of linux/netfilter/nfnetlink.h
 NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
 NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_NEWRULE = [
     SUBSYSTEM << 8 | kind for kind in (0, 2, 3, 5, 6)

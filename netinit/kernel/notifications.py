@@ -12,6 +12,8 @@ import errno
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from netinit.base.system import LINUX, NEEDS_LINUX
+
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
 _ROUTE_GROUPS = (1, 4, 5, 7, 8, 9, 11, 19, 24, 25, 32)
@@ -31,6 +33,8 @@ def subscribe(wanted: Mapping[int, Sequence[int]] = CHANGES) -> list[socket.sock
 
     `wanted`: CHANGES (what affects packets), CONNECTIONS (opened or ended), or BOTH. Raises OSError without NET_ADMIN.
     """
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     found: list[socket.socket] = []
     try:
         for protocol, groups in wanted.items():
@@ -84,6 +88,8 @@ def close(sockets: Iterable[socket.socket]) -> None:
 
 def send_sockets(channel: int, sockets: list[socket.socket]) -> None:
     """Send the sockets through a Unix socket and close them here. Raises OSError."""
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     with contextlib.closing(socket.socket(fileno=channel)) as sending:
         socket.send_fds(sending, [b"."], [one.fileno() for one in sockets])
     close(sockets)
@@ -91,5 +97,7 @@ def send_sockets(channel: int, sockets: list[socket.socket]) -> None:
 
 def receive_sockets(channel: socket.socket) -> list[socket.socket]:
     """Receive the sockets of `send_sockets`. Raises OSError if there are none yet."""
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     _, descriptors, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
     return [socket.socket(fileno=one) for one in descriptors]

@@ -14,7 +14,7 @@ import time
 
 from netinit.base.errors import SIGNALS, BackendUnavailableError
 from netinit.base.records import Record
-from netinit.base.system import fcntl, posix
+from netinit.base.system import LINUX, NEEDS_LINUX, fcntl, posix
 from netinit.kernel import Closing
 
 TYPE_CHECKING = False
@@ -264,6 +264,8 @@ def await_input(descriptor: int, deadline: int) -> bool:
 
     Polls in slices: a signal just before poll(2) does not interrupt it.
     """
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     while True:
@@ -292,6 +294,8 @@ def tie(leash: int, pid: int) -> bool:
 
     `leash`: the pipe's reading end, held by the process, which may change its user.
     """
+    if not LINUX:
+        raise OSError(NEEDS_LINUX)
     fcntl.fcntl(leash, fcntl.F_SETOWN, pid)
     fcntl.fcntl(leash, _F_SETSIG, _SIGKILL)
     fcntl.fcntl(leash, fcntl.F_SETFL, posix.O_ASYNC)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import struct
 from collections.abc import Iterator
 
 from netinit.base.net import IPV4, IPV6, Family
+from netinit.base.system import posix
 from netinit.kernel import libc
 
 IP_TRANSPARENT, IPV6_TRANSPARENT = 19, 75  # linux/in.h, linux/in6.h
@@ -68,6 +68,6 @@ def creating_as(uid: int | None, gid: int | None) -> Iterator[None]:
 
 def become(user: int) -> None:
     """Switch to this user and the group with its number for good, without supplementary groups."""
-    os.setgroups([])
-    os.setresgid(user, user, user)
-    os.setresuid(user, user, user)
+    posix.setgroups([])
+    posix.setresgid(user, user, user)
+    posix.setresuid(user, user, user)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import time
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +12,20 @@ from typing import Self
 from netinit.base.errors import ClusterError, NetinitError
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree
-from netinit.kernel import run
+from netinit.kernel.run import Finished
+
+if sys.platform == "linux":
+    from netinit.kernel import run
+    from netinit.kernel.followed_program import Followed
+else:
+    from netinit.kernel import portable_run as run
+    from netinit.kernel.portable_run import PortableFollowed as Followed
 
 MAX_BYTES = 256 << 20  # per answer; a thousand pods are about 20 MiB
 MAX_FOLLOWED_BYTES = 64 << 20  # of all that a followed program prints
 MAX_ERROR = 400  # characters of an error that are shown
-_PAUSE = 10**8  # nanoseconds between two reads of a followed program's output
+_PAUSE = 0.1  # seconds between two reads of a followed program's output
 _ENDING = 10.0  # seconds that it may take to end
-_PIECE = 1 << 16
 
 
 class StreamingProgram:
@@ -31,9 +35,7 @@ class StreamingProgram:
     """
 
     def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        # In a process group of its own, so that Ctrl-C reaches this process only.
-        self._running, self._input = run.start_with_pipe(path, arguments, environment)
-        self._process = os.pidfd_open(self._running.pid)
+        self._program = Followed(path, arguments, environment)
         self._read = 0
         self._rest = b""
         self._waiting: deque[bytes] = deque()
@@ -51,14 +53,14 @@ class StreamingProgram:
         ended = False
         while self._waiting or not ended:
             while self._waiting:
-                yield self._waiting.popleft().decode("utf-8", "replace")
-            ended = ended or run.await_input(self._process, time.monotonic_ns() + _PAUSE)
-            while data := os.pread(self._running.output, _PIECE, self._read):
+                yield self._waiting.popleft().decode("utf-8", "replace").removesuffix("\r")
+            pieces, ended = self._program.read(_PAUSE) if not ended else ([], True)
+            for data in pieces:
                 self._read += len(data)
                 *whole, self._rest = (self._rest + data).split(b"\n")
                 self._waiting.extend(whole)
                 if self._read > MAX_FOLLOWED_BYTES:
-                    limit = f"{self._running.program} printed more than {MAX_FOLLOWED_BYTES >> 20} MiB"
+                    limit = f"{self._program.program} printed more than {MAX_FOLLOWED_BYTES >> 20} MiB"
                     raise NetinitError(f"{limit}: ask for less, or less often")
             if ended and self._rest:
                 self._waiting.append(self._rest)
@@ -66,22 +68,13 @@ class StreamingProgram:
 
     def request_end(self) -> None:
         """Ask the program to end; `lines` yields the rest of its output."""
-        if self._input >= 0:
-            with contextlib.suppress(BrokenPipeError):  # it has ended
-                os.write(self._input, b"\n")
-            os.close(self._input)
-            self._input = -1
+        self._program.request_end()
 
     def finish(self) -> None:
         """Ask the program to end and wait; after 10 s kill it."""
-        if self._process < 0:
-            return
-        self.request_end()
-        os.close(self._process)
-        self._process = -1
-        deadline = time.monotonic_ns() + int(_ENDING * 10**9)
-        done = run.finish(self._running.replace(deadline=deadline, seconds=_ENDING))
-        self.status, self.errors = done.status, done.errors
+        if self._program.is_open:
+            self.request_end()
+            self.status, self.errors = self._program.finish(_ENDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +85,18 @@ class Kubectl:
     flags: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
 
-    def ask(self, *words: str) -> run.Finished:
+    def ask(self, *words: str) -> Finished:
         """Run `kubectl WORDS`; see its `status`. Raises BackendUnavailableError."""
         return self.ask_all([(words, "")])[0]
 
-    def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[run.Finished]:
+    def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[Finished]:
         """Run several kubectl commands concurrently, each with its standard input, for at most 30 + `extra` s. Raises NetinitError."""
         jobs = [(self.program, (*words[:1], *self.flags, *words[1:]), text) for words, text in asked]
         found = run.run_all(jobs, environment=self.environ, waits=int(extra * 10**9))
         for one in found:
             if isinstance(one, NetinitError):
                 raise one
-        return [one for one in found if isinstance(one, run.Finished)]
+        return [one for one in found if isinstance(one, Finished)]
 
     def follow(self, *words: str) -> StreamingProgram:
         """Start `kubectl WORDS` and read its lines as they come. Raises BackendUnavailableError if it cannot start."""
@@ -134,6 +127,6 @@ def read_json(text: str) -> Tree | None:
     return tree if isinstance(tree, dict) else None
 
 
-def describe_failure(done: run.Finished | StreamingProgram) -> str:
+def describe_failure(done: Finished | StreamingProgram) -> str:
     """A failed program's error output, truncated."""
     return shorten(done.errors.strip() or f"ended with {done.status}", MAX_ERROR)

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseError
 from netinit.base.sanitize import quote, shorten, split_message
+from netinit.base.system import LINUX
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.cli.captured_run import run_captured
 from netinit.kernel import children
@@ -244,7 +245,12 @@ class EphemeralSource:
 
 
 def ask_child(action: Callable[[], Found]) -> Found:
-    """What `action` returns in a child of this process with a deadline: manifests may be hostile."""
+    """What `action` returns in a child of this process with a deadline: manifests may be hostile.
+
+    Where no process can be forked, it runs here, and the caller can interrupt it.
+    """
+    if not LINUX:
+        return action()
     return children.ask(action, seconds=ANSWER_SECONDS, what="the answer by the manifest", kept=None)
 
 

@@ -26,7 +26,7 @@ def lint(
     they are accepted. Raises OptionError, ParseError.
     """
     if options and (options.pid or options.netns):
-        raise OptionError("pid, netns: lint reads no network namespace; leave it out of the options")
+        raise OptionError("pid, netns: lint ignores them; remove them from the options")
     codes = read_accepted_codes(accepted or {}, "accepted")
     return examine(options or Options(), choose_pods(pod, select, options, assume, settings), codes, list_files(rules))
 

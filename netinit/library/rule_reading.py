@@ -189,7 +189,7 @@ def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
     facts = choice.pods.read_one() if choice.pods.names_any else None
     if choice.live or options.pid or options.netns:
         if choice.pod_ip:
-            raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; leave it out")
+            raise OptionError("--pod-ip: live rules are asked with the addresses of their own namespace; remove it")
         return find_live(options, facts)
     return plan_here(options, facts, choice.pod_ip)
 

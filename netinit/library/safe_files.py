@@ -98,11 +98,11 @@ def _content(folder: str, name: str) -> bytes:
     if not LINUX:
         return _content_elsewhere(folder, name)
     try:
-        with _closing(os.open(folder, posix.O_PATH | os.O_CLOEXEC)) as top, _closing(open_path(top, name, BENEATH)) as seen:
+        with _closing(os.open(folder, posix.O_PATH | posix.O_CLOEXEC)) as top, _closing(open_path(top, name, BENEATH)) as seen:
             if not stat.S_ISREG(os.fstat(seen).st_mode):
                 raise UnsuitableFileError("no regular file; move it out of the folder, or name the others")
             # through the descriptor, so that the file cannot be swapped; a lease of its owner does not block
-            with open(os.open(f"/proc/self/fd/{seen}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+            with open(os.open(f"/proc/self/fd/{seen}", posix.O_RDONLY | posix.O_NONBLOCK | posix.O_CLOEXEC), "rb") as file:  # noqa: PTH123
                 return _bounded(file.read(MAX_FILE_BYTES + 1))
     except OSError as error:
         error.filename, error.strerror = _join(folder, name), _REFUSALS.get(error.errno or 0, error.strerror)
@@ -183,7 +183,7 @@ def _replace_elsewhere(path: str, text: Iterable[str]) -> None:
     if os.path.exists(real) and not stat.S_ISREG(os.stat(real).st_mode):  # noqa: PTH110, PTH116 - as in read
         raise UnsuitableFileError("it is not a regular file")
     temporary = f"{real}.{os.getpid()}.{os.urandom(8).hex()}"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC, 0o666)
+    handle = os.open(temporary, posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC, 0o666)
     try:
         with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read
             stream.writelines(text)
@@ -204,12 +204,12 @@ def _write_in(folder: int, own: str, text: Iterable[str]) -> None:
         found = os.fstat(seen)
         if stat.S_ISFIFO(found.st_mode) or stat.S_ISCHR(found.st_mode):
             _refuse_foreign(found.st_uid, "it")
-            with open(os.open(f"/proc/self/fd/{seen}", os.O_WRONLY | os.O_NOCTTY), "w") as stream:  # noqa: PTH123
+            with open(os.open(f"/proc/self/fd/{seen}", posix.O_WRONLY | posix.O_NOCTTY), "w") as stream:  # noqa: PTH123
                 stream.writelines(text)
             return
     if not stat.S_ISREG(found.st_mode):
         raise UnsuitableFileError("it is not a regular file")
-    _replace(folder, own, text, found.st_mode & 0o777, is_own=found.st_uid == os.geteuid())
+    _replace(folder, own, text, found.st_mode & 0o777, is_own=found.st_uid == posix.geteuid())
 
 
 def _resolve(path: str) -> str:
@@ -244,21 +244,21 @@ def _resolve(path: str) -> str:
 
 
 def _refuse_foreign(owner: int, what: str) -> None:
-    if owner not in (0, os.geteuid()):
+    if owner not in (0, posix.geteuid()):
         raise UnsuitableFileError(f"{what} belongs to the user {owner}, who could lead the output anywhere; name the file itself")
 
 
 def _replace(folder: int, own: str, text: Iterable[str], mode: int, *, is_own: bool = False) -> None:
     """Write a new file and rename it; it has this mode, of which the umask takes bits unless the old file is the caller's."""
     temporary = f".{own[:200]}.{os.getpid()}.{os.urandom(8).hex()}"  # tempfile takes 10 ms to import
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = posix.O_WRONLY | posix.O_CREAT | posix.O_EXCL | posix.O_NOFOLLOW | posix.O_CLOEXEC
     handle = os.open(temporary, flags, mode & 0o666, dir_fd=folder)
     try:
         with open(handle, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 - as in read
             stream.writelines(text)
             stream.flush()
             if is_own:
-                os.fchmod(handle, mode)
+                posix.fchmod(handle, mode)
             os.rename(temporary, own, src_dir_fd=folder, dst_dir_fd=folder)
             written, there = os.fstat(handle), os.stat(own, dir_fd=folder, follow_symlinks=False)
     except BaseException:

@@ -40,7 +40,7 @@ def verify(
     if rules:
         if connections or require_listener:
             label = "connections" if connections else "require_listener"
-            raise OptionError(f"{label}: a dump has none; leave it out")
+            raise OptionError(f"{label}: a dump has none; remove it")
         place = name_place(options, pid, netns)
         return verify_dump(read_dumps(list_files(rules), place, choose_pods(pod, select, options)), strict=strict)
     place = name_place(options, pid, netns)
@@ -93,7 +93,7 @@ def read_pod(options: Options, pods: PodChoice) -> PodFacts:
 def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyTarget:
     """Find the options to compare with. `is_given`: whether the options name rules. Raises OptionError, ParseError."""
     if options.cleanup_only:
-        raise OptionError("--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists the rules)")
+        raise OptionError("--cleanup-only: verify compares with rules; remove it (netinit remove --dry-run lists the rules)")
     kept = {name: getattr(options, name) for name in KEPT}
     if pods.names_any:
         facts = complete_servers(read_pod(options, pods), options)

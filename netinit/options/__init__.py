@@ -202,7 +202,7 @@ class RunOptions(Interception):
         if self.netns and self.pid:
             problems.append("--pid: a namespace is named by --network-namespace already; give one of the two")
         if self.run_validation and self.traits.proxy_mark:
-            problems.append(f"--run-validation: --layout {self.layout} captures no connection of a pod to itself; leave it out")
+            problems.append(f"--run-validation: --layout {self.layout} captures no connection of a pod to itself; remove it")
         if self.cni_mode and not (self.netns or self.pid or self.dry_run):
             problems.append("--cni-mode: rules would go into the host's namespace; name the pod's with --network-namespace")
         variant = self.force_iptables_binary

@@ -281,7 +281,7 @@ class Interception(DeclaredOptions):
     def _check(self) -> list[str]:
         traits = self.traits
         problems = [
-            f"{flag.label}: --layout {traits.title or traits.name} has no such rules; leave it out or use --layout {flag.layouts[0]}"
+            f"{flag.label}: --layout {traits.title or traits.name} has no such rules; remove it or use --layout {flag.layouts[0]}"
             for flag in type(self).flags
             if flag.layouts and traits.name not in flag.layouts  # as Flag.applies_to, without a call for each flag at a pod's start
             if flag.default is not DERIVED and getattr(self, flag.field) != flag.default

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Text = str | tuple[str, ...]  # the value of a flag; all values of a repeated flag
 
 ALL = "*"
-OR_LEAVE_OUT = ", or leave it out"
+OR_LEAVE_OUT = ", or remove it"
 NONE = "none"  # what an empty list means
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
 MAX_32 = 2**32 - 1
@@ -418,7 +418,7 @@ def _read_id(text: str, what: str) -> int:
         from netinit.base import owners  # names are rare
 
         return owners.find_uid(text) if what == "user" else owners.find_gid(text)
-    except (LookupError, ImportError):  # ImportError: not a POSIX system
+    except (LookupError, ImportError):  # ImportError: a browser
         raise ValueError(f"is not a {what} here: pass a number") from None
     except ValueError as error:
         raise ValueError(f"cannot be looked up: {error}; pass a number") from None

@@ -56,7 +56,7 @@ def preview(options: Options, log: Log, form: str = "restore", family: str = "bo
         families = families[:1]
         log.warn(f"{wanted.families[1].name} has rules too: --family {wanted.families[1].name.lower()} prints them")
     if form == "nft" and family not in ("", "both"):
-        raise OptionError(f"--family: '{family}' contradicts --format nft, whose tables hold both; leave it out")
+        raise OptionError(f"--family: '{family}' contradicts --format nft, whose tables hold both; remove it")
     if check and wanted is not EMPTY_PLAN:
         from netinit.backends.nftables import NftablesBackend
 

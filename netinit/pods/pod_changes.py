@@ -9,6 +9,7 @@ from typing import Self
 
 from netinit.backends.named_pod import NamedPod
 from netinit.base.errors import NamespaceError, NetinitError
+from netinit.base.system import LINUX, NEEDS_LINUX
 from netinit.kernel import identify, notifications
 from netinit.options import Options
 
@@ -57,6 +58,8 @@ class Changes:
 
         Raises NamespaceError: the named pod is gone.
         """
+        if not LINUX:
+            raise OSError(NEEDS_LINUX)
         poller = select.poll()
         for one in self._sockets:
             poller.register(one, select.POLLIN)

@@ -78,9 +78,9 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
 def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> None:
     owner = [name for name, value in (("--uid", question.uid), ("--gid", question.gid)) if value]
     if inbound and owner:
-        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; leave it out, or give outbound")
+        raise OptionError(f"{owner[0]}: a connection that comes in has no sender in the pod; remove it, or give outbound")
     if not inbound and question.interface:
-        raise OptionError("--interface: is where a connection comes in; leave it out, or give inbound")
+        raise OptionError("--interface: is where a connection comes in; remove it, or give inbound")
 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:

@@ -41,7 +41,7 @@ class Cause:
 
 
 FIRST_DNS = 9  # whose Go tests name the servers
-FIRST_6 = ("IPv6", "TCP in through")  # so listings of IPv6 alone begin
+FIRST_6 = ("IPv6", "TCP inbound through")  # so listings of IPv6 alone begin
 # The first that explains a difference counts; one that none explains stops the program that writes the page.
 CAUSES = (
     Cause("IPv6 where it is off", "refused: all protocols, from the pod itself too", "with `--ipv6 reject`, TCP that would be captured is refused",
@@ -60,7 +60,7 @@ CAUSES = (
           lambda _, case, *__: case["case"] == "inbound-ports-wildcard" and case["backend"] == NFT),
     Cause("native rules: IPv6 where it is off", "captured, except what the proxy sends to its own pod", "left alone; with `--ipv6 on` captured",
           lambda _, case, who, *__: case["backend"] == NATIVE and who.startswith("IPv6")),
-    Cause("native rules with `--drop-invalid`: all but TCP in the state INVALID", "passes", "dropped, as by `istio-iptables`",
+    Cause("native rules with `--drop-invalid`: non-TCP traffic in the state INVALID", "passes", "dropped, as by `istio-iptables`",
           lambda _, case, who, *__: case["backend"] == NATIVE and "INVALID" in who),
 )  # fmt: skip
 

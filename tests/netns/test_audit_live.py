@@ -79,7 +79,7 @@ def test_a_harmful_rule_is_a_difference_with_an_example_that_the_kernel_confirms
     code, tree = ask(pod, "diff", *argv)
     assert code == 3
     (one,) = [one for one in tree["compared"][0]["differences"] if one["before"] == "captured, to port 15001"]
-    assert one["who"] == [f"IPv4: TCP out to {OUTSIDE} on port 80 by uid any but 1337 by gid any but 1337"]
+    assert one["who"] == [f"IPv4: TCP outbound to {OUTSIDE} on port 80, uid other than 1337, gid other than 1337"]
     arrival = pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID)
     if exact:
         assert one["after"] == "direct"
@@ -100,7 +100,7 @@ def test_audit_alone_finds_a_foreign_rule_before_ours(pod, variant):
     first = found["traffic"][0]
     assert code == 4
     assert (first["kind"], first["by"]) == ("foreign", "foreign")
-    assert first["who"] == ["IPv4: TCP out on port 80"]
+    assert first["who"] == ["IPv4: TCP outbound on port 80"]
     assert "rule 1 of nat OUTPUT" in first["because"][0]
     assert pod.connect(OUTSIDE, 80, uid=APP_ID, gid=APP_ID).server == "outside"
 

@@ -40,8 +40,8 @@ def test_the_program_s_rules_are_compared_and_nothing_of_it_is_left(program, cap
     assert "eth0" in (program.parent / "links").read_text()  # a pod's, and not the machine's namespace
     told = [who for one in found["proof"]["differences"] for who in one["who"]]
     assert any("on port 15008" in who for who in told)
-    assert not any("gid" in who and "2103" not in who and "any but" not in who for who in told)
-    assert {one["before"] for one in found["proof"]["differences"] if any("TCP in " in who and "on port 15008" in who for who in one["who"])} == {"captured, to port 4143"}
+    assert not any("gid" in who and "2103" not in who and "other than" not in who for who in told)
+    assert {one["before"] for one in found["proof"]["differences"] if any("TCP inbound " in who and "on port 15008" in who for who in one["who"])} == {"captured, to port 4143"}
     assert subprocess.run(["iptables-nft-save"], capture_output=True, text=True, check=False).stdout == before
 
 

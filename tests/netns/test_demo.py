@@ -133,3 +133,17 @@ def test_without_programs_the_remedy_stands_on_one_line(monkeypatch, backend, me
     with pytest.raises(LabError, match="apt-get install") as caught:
         next(demo.play(backend))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("setting", "reason"), [
+    ("echo 0 > /proc/sys/user/max_user_namespaces", "the system forbids it: user.max_user_namespaces is 0: run it as root, or `sudo sysctl "),
+    ("mount --bind /dev/null $(command -v newuidmap || echo /bin/false)", "newuidmap is not installed: run it as root, or install the package uidmap"),
+])  # fmt: skip
+def test_a_plain_user_is_told_what_keeps_it_from_a_user_namespace(setting, reason):
+    plain = "setpriv --inh-caps=-all --ambient-caps=-all --no-new-privs"
+    script = f'{setting}; exec {plain} "$@"'
+    line = ["unshare", "--user", "--map-user=1001", "--map-group=1001", "--keep-caps", "--mount", "sh", "-c", script, "sh", *COMMAND]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env=bare_environment())
+    assert (done.returncode, done.stdout) == (1, "")
+    assert reason in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -338,7 +338,7 @@ def test_the_doctor_of_a_pods_manifest_names_its_annotations_and_knows_its_users
     assert done.returncode == 1
     assert """or annotation netinit.io/ipv6: "off"\n""" in done.stdout
     assert "the application runs as user 1337, which is the proxy's" in done.stdout
-    assert "--" not in done.stdout.partition("settings: ")[2].partition("pods will")[0].replace("--dns-servers", ""), done.stdout
+    assert "--" not in done.stdout.partition("settings: ")[2].partition("OK: pods")[0].replace("--dns-servers", ""), done.stdout
     assert "as the webhook would inject it" in done.stderr
     pod.set_sysctl("net/ipv6/conf/lo/disable_ipv6", 0)
     (tmp_path / "pod.yaml").write_text(ANNOTATED.replace("USER", str(APP_ID)))

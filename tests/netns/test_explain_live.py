@@ -16,10 +16,10 @@ from sweeps import choose, crossed, fixtures_in_turn
 
 OUTSIDE = "203.0.113.7"
 DAMAGES = {
-    "nothing": ("", "captured", "every other outbound connection goes to the proxy"),
+    "nothing": ("", "captured", "all outbound TCP is captured; no exclusion matches"),
     "the last rule deleted": ("-t nat -D ISTIO_OUTPUT -j ISTIO_REDIRECT", "direct", "no rule captures it"),
     "the jump deleted": ("-t nat -D OUTPUT -j ISTIO_OUTPUT", "direct", "no IPv4 rule applies to it"),
-    "a rule moved": ("-t nat -I ISTIO_OUTPUT 1 -j ISTIO_REDIRECT", "captured", "every other outbound connection goes to the proxy"),
+    "a rule moved": ("-t nat -I ISTIO_OUTPUT 1 -j ISTIO_REDIRECT", "captured", "all outbound TCP is captured; no exclusion matches"),
     "a rule added in front": ("-t nat -I OUTPUT 1 -p tcp --dport 80 -j ACCEPT", "direct", "`-p tcp -m tcp --dport 80 -j ACCEPT`"),
     "policy DROP": ("-P OUTPUT DROP", "dropped", "the policy of filter OUTPUT is DROP"),
     "a foreign DNAT before ours": (
@@ -28,16 +28,16 @@ DAMAGES = {
         "a rule that is not netinit's sends it to 198.51.100.7:443 instead",
     ),
     "whoever has a socket is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner --socket-exists -j ACCEPT", "direct", "-m owner --socket-exists -j ACCEPT"),
-    "whoever has none is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner ! --socket-exists -j ACCEPT", "captured", "every other outbound connection goes to the proxy"),
+    "whoever has none is let go": ("-t nat -I OUTPUT 1 -p tcp -m owner ! --socket-exists -j ACCEPT", "captured", "all outbound TCP is captured; no exclusion matches"),
     "a range of addresses is let go": (
         "-t nat -I OUTPUT 1 -p tcp -m iprange --dst-range 203.0.113.6-203.0.113.7 -j ACCEPT", "direct", "--dst-range 203.0.113.6-203.0.113.7",
     ),
     "another range of addresses is let go": (
-        "-t nat -I OUTPUT 1 -p tcp -m iprange ! --src-range 10.76.0.0-10.77.0.2 -j ACCEPT", "captured", "every other outbound connection goes to the proxy",
+        "-t nat -I OUTPUT 1 -p tcp -m iprange ! --src-range 10.76.0.0-10.77.0.2 -j ACCEPT", "captured", "all outbound TCP is captured; no exclusion matches",
     ),
     "either port is let go": ("-t nat -I OUTPUT 1 -p tcp -m multiport --ports 7,70:80 -j ACCEPT", "direct", "-m multiport --ports 7,70:80"),
     "other ports are let go": (
-        "-t nat -I OUTPUT 1 -p tcp -m multiport ! --ports 7,70:80 -j ACCEPT", "captured", "every other outbound connection goes to the proxy",
+        "-t nat -I OUTPUT 1 -p tcp -m multiport ! --ports 7,70:80 -j ACCEPT", "captured", "all outbound TCP is captured; no exclusion matches",
     ),
     "a match that cannot be known": (
         "-t nat -I OUTPUT 1 -p tcp -m statistic --mode random --probability 0.5 -j ACCEPT",
@@ -74,7 +74,7 @@ def test_what_explain_says_of_a_damaged_pod_is_what_happens_there(pod, variant, 
     options = Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"]).replace(istio_exact=exact)
     for name, (words, verdict, reason) in choose(list(DAMAGES.items())[exact::2], list(DAMAGES.items())):
         if name in REFUSED and not exact:
-            verdict, reason = "dropped", "nat would redirect it"  # noqa: PLW2901
+            verdict, reason = "dropped", "not redirected by nat, so rejected"  # noqa: PLW2901
         apply_in(pod, options.replace(reconcile=True))
         damage(pod, variant, words)
         told = explain(pod, "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID), *(["--istio-exact"] if exact else []))

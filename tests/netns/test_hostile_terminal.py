@@ -19,7 +19,7 @@ from sweeps import choose, crossed
 
 TITLE = "\x1b]0;pwned\x07"
 CLEAR = f"{TITLE}\x1b[2J\x1b[Has planned: 19 rules for IPv4 and IPv6 (iptables-nft)"
-REASON = "every other outbound connection goes to the proxy (--istio-service-cidr)"
+REASON = "all outbound TCP is captured; no exclusion matches (--istio-service-cidr)"
 COMMENTS = (CLEAR, "\u202eevil\u2066\u200b\U000e0041", "\x9b2J\x90q\x9c", REASON)
 INTERFACE = "e\x1b[31mh"
 DEVICE = "d\x1b]0;x\x07\u202e"
@@ -157,7 +157,7 @@ def test_the_name_of_a_process_that_holds_the_lock_is_shown_escaped(pod, name, m
         json.loads(told[1].stdout)
         return
     *lines, last = told[1].stdout.splitlines()
-    assert last.startswith("pods will")
+    assert last.startswith("OK: pods on this node")
     assert not [line for line in lines if line.startswith(("pods ", "netinit:"))], "a line of the process's making"
 
 

@@ -63,6 +63,14 @@ def test_the_demo_as_root_leaves_nothing_of_roots_in_a_users_checkout(code, chec
     assert (cleaned.returncode, (checkout / ".venv").exists()) == (0, False), cleaned
 
 
+def test_the_demo_wants_no_root(checkout):
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    done = run_make(checkout, "demo", prefix=NOBODY)
+    assert done.returncode == 0, done
+    assert "needs root" not in done.stdout + done.stderr
+
+
 def test_several_goals_run_in_order_and_in_a_checkout_of_roots_nothing_is_given_away(checkout):
     done = run_make(checkout, "demo", "help")
     assert (done.returncode, "make demo" in done.stdout, list_files_of_root(checkout)) == (0, True, [".venv/node-images/layer"]), done

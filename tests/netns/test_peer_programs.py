@@ -45,7 +45,7 @@ CASES = [
     for name, args in [*((case.name, case.args) for case in peers.load_rules() if case.peer == peer), *(("dns", args) for args in MORE.get(peer, ()))]
 ]
 # The pod's own address is in fd00::/8, which Kuma excludes there.
-IN_A_POD = {"kuma-exclusions": (r"UDP within the pod to .* on port 53 from ::6 ", "TCP within the pod to fd77::2 .* by uid 5678$")}
+IN_A_POD = {"kuma-exclusions": (r"UDP within the pod to .* on port 53 from ::6 ", "TCP within the pod to fd77::2 .*, uid 5678$")}
 # Kuma wants its user in /etc/passwd.
 PROGRAM = """#!/bin/sh
 exec unshare --mount sh -c 'mount --bind "$0" /etc/passwd && exec "$@"' {passwd} {program} "$@"

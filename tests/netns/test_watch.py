@@ -25,7 +25,7 @@ from sweeps import fixtures_in_turn
 pytestmark = pytest.mark.netns
 OUTSIDE, EXCLUDED = "203.0.113.7", "198.51.100.7"
 RULES = (*REDIRECT, "-x", f"{EXCLUDED}/32", "-d", "15020,9090")
-OTHERS = "every other outbound connection goes to the proxy"
+OTHERS = "all outbound TCP is captured; no exclusion matches"
 EVIL = "\x1b]0;pwned\x07\u202eevil"
 MOST_LOOKS = 1000  # ten a second, also while this process waits for something else
 

@@ -36,6 +36,9 @@ class _Imports(ast.NodeVisitor):
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
             for other in node.orelse:
                 self.visit(other)
+        elif ast.unparse(node.test) == "sys.platform == 'linux'":  # servers and init containers run on Linux
+            for other in node.body:
+                self.visit(other)
         else:
             self.generic_visit(node)
 

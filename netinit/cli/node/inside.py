@@ -105,7 +105,7 @@ def _read_question(line: str) -> _Question:
             raise OptionError("apply: is run for a pod only with --reconcile")
         for flag in map(Options.flag, MORE_THAN_A_REPAIR):
             if getattr(options, flag.field) != flag.default:
-                raise OptionError(f"{flag.label}: is not allowed for a pod of the node; leave it out")
+                raise OptionError(f"{flag.label}: is not allowed for a pod of the node; remove it")
     return question
 
 

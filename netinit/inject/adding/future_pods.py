@@ -1,4 +1,4 @@
-"""Says what becomes of a pod when it is created: webhooks have it injected, or leave it out, or that is not known."""
+"""Says what becomes of a pod when it is created: webhooks inject it, or do not, or that is not known."""
 
 from __future__ import annotations
 

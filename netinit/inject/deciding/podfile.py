@@ -185,7 +185,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
     else:
         by, options = "by a CNI plugin", _options_of_annotations(spec, annotations, base)
         lacks = "it has no init container of a mesh" if container is None else "its init container only checks the rules"
-        note = f"{lacks}: these are the options that a CNI plugin makes of its annotations"
+        note = f"{lacks}: assuming what a CNI plugin derives from its annotations"
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     applications, proxy = applications_of(spec, container), find_unnamed_proxy(spec, container, options)

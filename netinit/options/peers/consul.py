@@ -73,7 +73,7 @@ class Consul(PeerOptions):
     def complete(self, made: Conversion) -> None:
         """Capture everything in both directions except traffic of the named users."""
         if not (self.proxy_id or self.inbound_port):
-            raise OptionError("-proxy-inbound-port: is missing, as is -proxy-id, and Consul does not start without one; give it")
+            raise OptionError("-proxy-inbound-port: is missing, as is -proxy-id, and Consul does not start without one; add it")
         made.fields |= {
             "proxy_uids": (self.proxy_uid,), "outbound_cidrs": kinds.ALL, "inbound_ports": kinds.ALL,
             "exclude_outbound_for_uids": tuple([

@@ -77,7 +77,7 @@ def convert(peer: str, line: CommandLine, trees: Sequence[tuple[str, Any]] = ())
             problems.append(f"{cls.format_flag(one)}: {cls.peer} refuses it with {cls.format_flag(other)}; give one of the two")
     for field in cls.required:
         if field not in texts and field not in file:
-            problems.append(f"{cls.format_flag(field)}: is missing, and {cls.peer} does not start without it; give it")
+            problems.append(f"{cls.format_flag(field)}: is missing, and {cls.peer} does not start without it; add it")
     try:
         found = cls.from_texts(texts, {}, problems, file).convert(peer)
     except OptionError as error:

@@ -18,6 +18,7 @@ from netinit.backends.machine import HERE
 from netinit.base.errors import ValidationFailedError, ValidationImpossibleError, ValidationLateError
 from netinit.base.logs import Log
 from netinit.base.net import IPV4, IPV6, Family, lists_port
+from netinit.base.system import posix
 from netinit.kernel import children, detect, netlink
 from netinit.kernel.sockets import become, listen, original_destination
 from netinit.options import Options, RunOptions
@@ -97,7 +98,7 @@ def plan_probes(options: RunOptions, family: Family) -> tuple[Proof, ...]:
     found = []
     if passthrough and may_become(proxy) and (options.traits.has_passthrough or not options.keep_local_loopback):
         found.append(Proof(family=family, uid=proxy, destination=(passthrough, port), port=inbound))
-    application = next((uid for uid in (APPLICATION_UID, os.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
+    application = next((uid for uid in (APPLICATION_UID, posix.geteuid()) if may_become(uid) and uid not in options.proxy_uids), None)
     excluded = lists_port(options.exclude_outbound_ports, port) or options.owner_groups != ALL
     if application is not None and options.outbound_cidrs == ALL and not excluded and not options.exclude_outbound_cidrs:
         found.append(Proof(family=family, uid=application, destination=(OUTSIDE[family], port), port=options.outbound_port))
@@ -112,7 +113,7 @@ def _own_address(family: Family) -> str:
 
 def may_become(uid: int) -> bool:
     """Whether this process may connect as that user."""
-    return uid == os.geteuid() or detect.has_capability(detect.CAP_SETUID)
+    return uid == posix.geteuid() or detect.has_capability(detect.CAP_SETUID)
 
 
 def _prove(probe: Proof, deadline: float) -> str:
@@ -172,7 +173,7 @@ def _compare_destination(connection: socket.socket, probe: Proof) -> str:
 def _connect(probe: Proof, token: bytes, deadline: float) -> int:
     """In the child: switch to the user and send the token; return 0 or the errno."""
     try:
-        if probe.uid != os.geteuid():
+        if probe.uid != posix.geteuid():
             become(probe.uid)
         with socket.socket(probe.family.number, socket.SOCK_STREAM) as connection:
             connection.settimeout(max(0.01, deadline - time.monotonic()))

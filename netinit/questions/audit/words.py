@@ -48,13 +48,13 @@ def describe_values(region: Region) -> tuple[str, bool]:
     for name, phrase in _PHRASES.items():
         if name in known:
             values, whole = _reach(space, region, name)
-            if isinstance(phrase, str):
+            if isinstance(phrase, tuple):
                 words.append(_phrase(values, space.dimension(name).last, phrase, _format_number))
             else:
                 words.append(phrase(region, values, whole))
             hull &= whole
     words += ["by the kernel itself"] * by_kernel
-    return " ".join(word for word in words if word), not hull - region - martians(space)
+    return " ".join(word for word in words if word).replace(" ,", ",").removeprefix(", "), not hull - region - martians(space)
 
 
 def merge_families(described: Iterable[tuple[str, Family]], families: int) -> tuple[str, ...]:
@@ -76,15 +76,15 @@ def martians(space: Space) -> Region:
 def _protocol(region: Region, values: tuple[Interval, ...], _: Region) -> str:
     labels = [label.upper() if label in ("tcp", "udp") else label for label in region.space.dimension(Dim.PROTOCOL).labels]
     here, others = _split(values, labels)
-    return _few(here, others) if others else "everything"
+    return _few(here, others) if others else ""
 
 
 def _way(region: Region, values: tuple[Interval, ...], _: Region) -> str:
-    """Describe the direction (out, in, within the pod) and the interfaces."""
+    """Describe the direction (outbound, inbound, within the pod) and the interfaces."""
     space = region.space
     here, others = _split(values, space.dimension(Dim.INTERFACE).labels)
     inside = space.direction != INBOUND and not region - local(space, Dim.DESTINATION)
-    where = "in" if space.direction == INBOUND else "within the pod" if inside else "out"
+    where = "inbound" if space.direction == INBOUND else "within the pod" if inside else "outbound"
     return where if not others or inside else f"{where} through {_few(here, others)}"
 
 
@@ -114,7 +114,7 @@ def _is_most(space: Space, values: tuple[Interval, ...]) -> bool:
 
 
 def _source(region: Region, values: tuple[Interval, ...], _: Region) -> str:
-    # Impossible addresses only serve to shorten "any but …"; next to a few real ones they are omitted.
+    # Impossible addresses only serve to shorten "addresses other than …"; next to a few real ones they are omitted.
     shown = values if _is_most(region.space, values) else tuple(join_ranges(sorted(region.reach(Dim.SOURCE))))
     text = _format_addresses(region.space, shown)
     return f"from {text}" if text else ""
@@ -163,22 +163,23 @@ def _split(values: tuple[Interval, ...], labels: Sequence[str]) -> tuple[list[st
 
 
 def _format_addresses(space: Space, values: tuple[Interval, ...]) -> str:
-    return _phrase(values, (1 << space.family.bits) - 1, "", lambda interval: format_intervals([interval], space.family)[0])
+    last, words = (1 << space.family.bits) - 1, ("", "addresses other than")
+    return _phrase(values, last, words, lambda interval: format_intervals([interval], space.family)[0])
 
 
 def _format_number(interval: Interval) -> str:
     return str(interval[0]) if interval[0] == interval[1] else f"{interval[0]}-{interval[1]}"
 
 
-def _phrase(values: tuple[Interval, ...], last: int, word: str, format_values: Callable[[Interval], str]) -> str:
-    """List the values, or "any but" the others if that is shorter; empty if all occur."""
+def _phrase(values: tuple[Interval, ...], last: int, words: tuple[str, str], format_values: Callable[[Interval], str]) -> str:
+    """List the values, or those that do not occur if they are fewer, each behind its words; empty if all occur."""
     ends = [-1, *[end for interval in values for end in interval], last + 1]
     gaps = [(low + 1, high - 1) for low, high in zip(ends[::2], ends[1::2], strict=True) if low + 1 < high]
     if not gaps:
         return ""
     most = 2 * sum(high - low + 1 for low, high in values) > last
     listed = _list([format_values(interval) for interval in (gaps if most else values)])
-    return " ".join(part for part in (word, "any but" if most else "", listed) if part)
+    return f"{words[most]} {listed}".lstrip()
 
 
 def _list(words: list[str], last: str = ", ") -> str:
@@ -188,10 +189,12 @@ def _list(words: list[str], last: str = ", ") -> str:
     return last.join(words)
 
 
-_PHRASES: dict[str, Formatter | str] = {  # how to describe the values of a dimension, or the word before numbers
-    Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination, Dim.DESTINATION_PORT: "on port",
-    Dim.SOURCE: _source, Dim.SOURCE_PORT: "from source port", Dim.UID: "by uid", Dim.GID: "by gid", Dim.STATE: _state,
+_PHRASES: dict[str, Formatter | tuple[str, str]] = {  # or the words before values, and before those left out
+    Dim.PROTOCOL: _protocol, Dim.INTERFACE: _way, Dim.DESTINATION: _destination,
+    Dim.DESTINATION_PORT: ("on port", "on a port other than"), Dim.SOURCE: _source,
+    Dim.SOURCE_PORT: ("from source port", "from a source port other than"), Dim.STATE: _state,
     **{name: partial(_mark, name) for name in _MARKS}, Dim.SOCKET: _socket,
+    Dim.UID: (", uid", ", uid other than"), Dim.GID: (", gid", ", gid other than"),
 }  # fmt: skip
 
 

@@ -133,7 +133,7 @@ def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Fi
 def _check_entries(prover: Prover, flag: Flag, value: tuple[Any, ...], *, explained: bool) -> Iterator[Finding]:
     contained = find_contained(value)
     for index, wider in contained.items():
-        yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; leave it out")
+        yield Finding(WARNING, REDUNDANT, flag.label, f"{value[index]} is in {wider} already; remove it")
     rest = tuple([item for index, item in enumerate(value) if index not in contained])
     for item in rest if len(rest) <= MAX_ITEMS else ():
         left = tuple([one for one in rest if one is not item])
@@ -147,7 +147,7 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
     """The finding for an option or list entry whose omission changes nothing."""
     shown = f"{', '.join(map(str, item))}: " if type(item) is tuple and len(item) <= MAX_ITEMS else ""
     if not explained:
-        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
+        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; remove it")
     for other, base in _omissions(prover, flag):
         if prover.are_same(base, reduced := with_value(base, flag, left)) or reduced is None:
             continue
@@ -156,15 +156,15 @@ def _describe_without_effect(prover: Prover, flag: Flag, left: Any, item: Any, *
         if any(part.verdict != found.before.verdict for part in whole.parts if part.region & found.region):  # not merely repeated
             return Finding(WARNING, SHADOWED, flag.label, f"{shown}{other.label} decides before it does; remove one of the two")
         instead = f", or leave {other.label} out to capture only these" if (flag.field, other.field) in CAPTURED_BY_EITHER else ""
-        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} with {other.label}; leave it out{instead}")
+        return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE} with {other.label}; remove it{instead}")
     for other, label, changes in _switches(prover.options):
         changed = replace(prover.options, changes) if other is not flag else None
         if changed and not prover.are_same(changed, with_value(changed, flag, left)):
             if changes.get(other.field) == ALL and getattr(prover.options, other.field):
-                text = f"{shown}{NO_DIFFERENCE}: nothing in {other.label} is in it; leave it out"
+                text = f"{shown}{NO_DIFFERENCE}: nothing in {other.label} is in it; remove it"
                 return Finding(WARNING, NO_EFFECT, flag.label, text)
-            return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}counts only with {label}; leave it out, or give that")
-    return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; leave it out")
+            return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}counts only with {label}; remove it, or give that")
+    return Finding(WARNING, NO_EFFECT, flag.label, f"{shown}{NO_DIFFERENCE}; remove it")
 
 
 def _omissions(prover: Prover, flag: Flag) -> Iterator[tuple[Flag, SettledOptions]]:

@@ -125,7 +125,7 @@ def capture(builder: Builder, options: Interception) -> None:
     ports, why = Port(protocol="tcp", ports=options.outbound_ports), "these outbound ports are captured whatever the address"
     builder.append(NAT, ISTIO_OUTPUT, ports, to=to_proxy, why=why, origin="outbound_ports")
     if options.outbound_cidrs == ALL:
-        why = "every other outbound connection goes to the proxy"
+        why = "all outbound TCP is captured; no exclusion matches"
         builder.append(NAT, ISTIO_OUTPUT, to=to_proxy, why=why, origin="outbound_cidrs")
     else:
         captured = Destination(networks=captured_networks(options))

@@ -92,7 +92,8 @@ def close_nat_gaps(builder: Builder, options: Interception) -> None:
     rules = [rule for hook in (INPUT, OUTPUT, FORWARD) for rule in builder.rules_of(FILTER, hook)]
     dropping = [rule for rule in rules if rule.target.calls == model.ISTIO_DROP]
     dropped = tuple([family for family in FAMILIES if any(family in rule.families for rule in dropping)])
-    builder.append(FILTER, model.ISTIO_DROP, to=Drop(), families=dropped, why="nobody may send this", origin=ORIGIN, promise=SHARED)
+    why = "dropped: no valid sender"
+    builder.append(FILTER, model.ISTIO_DROP, to=Drop(), families=dropped, why=why, origin=ORIGIN, promise=SHARED)
 
 
 def _drop_other_names(builder: Builder, options: Interception) -> None:
@@ -150,7 +151,7 @@ def _repeat(
     builder: Builder, chain: str, matches: tuple[Match, ...], rule: Rule, families: tuple[Family, ...], *, refused: bool
 ) -> None:
     """Repeat a decision of nat in a filter chain: reject what nat redirects, accept what it accepts."""
-    why = "nat would redirect it" if refused else rule.comment
+    why = "not redirected by nat, so rejected" if refused else rule.comment
     origin = rule.origin.option if rule.origin else ""
     applying = tuple([one for one in rule.families if one in families])
     if refused and _datagrams(matches):

@@ -173,7 +173,7 @@ def test_libiptc_names_the_modules_of_extensions_that_the_kernel_does_not_list()
 def test_users_that_a_user_namespace_does_not_map_are_named(script, said, monkeypatch):
     maps = {"/proc/self/uid_map": "0 100000 900\n900 7 100\n", "/proc/self/gid_map": "0 100000 1000\n"}
     monkeypatch.setattr("netinit.backends.failure_causes.read_text", maps.__getitem__)
-    remedy = ", and iptables takes no rule about one: leave it out, or use --backend nftables"
+    remedy = ", and iptables takes no rule about one: remove it, or use --backend nftables"
     assert explain_owners(script) == (said and f"this user namespace (hostUsers: false) has {said}{remedy}")
 
 

@@ -41,7 +41,7 @@ def test_the_examples_pass_by_nothing_that_is_not_by_design(run, name):
     (pod,) = tree["pods"]
     assert done.code == 0
     assert [(row["kind"], row["who"]) for row in pod["traffic"] if row["by"] != "design"] == []
-    assert [row["who"] for row in pod["traffic"] if row["kind"] == "proxy-port"] == [["TCP in on port 15021"]]
+    assert [row["who"] for row in pod["traffic"] if row["kind"] == "proxy-port"] == [["TCP inbound on port 15021"]]
 
 
 def test_what_closes_ipv6_that_the_classic_layout_leaves_out_does_close_it(run):
@@ -121,7 +121,7 @@ def test_a_bypass_and_an_assertion_are_objects_with_every_field(run):
     because = "these networks are not captured (--istio-service-exclude-cidr)"
     assert row == {
         "kind": "network", "by": "configuration", "title": "networks that are excluded", "directions": ["outbound"], "port": None,
-        "who": ["IPv4: TCP out to 10.0.0.0/8 by uid any but 1337 by gid any but 1337"], "because": [because],
+        "who": ["IPv4: TCP outbound to 10.0.0.0/8, uid other than 1337, gid other than 1337"], "because": [because],
         "closes": "remove them from --istio-service-exclude-cidr", "line": None, "column": None,
         "example": "TCP from 192.0.2.10 to 10.0.0.1:8080, sent by uid 1000, gid 1000",
         "sets": [{"family": "IPv4", "direction": "outbound", "boxes": boxes}],

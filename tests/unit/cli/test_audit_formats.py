@@ -18,9 +18,9 @@ def test_markdown_has_a_section_with_both_tables_for_each_pod():
 
 | by | traffic | who | because | to close it |
 | --- | --- | --- | --- | --- |
-| foreign | what rules of others decide | TCP in<br>TCP \<out\> | rule 1 of nat OUTPUT<br>rule 2 | delete the rule |
-| design | what the proxy sends | by uid 1337 | no loops |  |
-| covered | goes to the proxy on 15001 | TCP out | all TCP |  |
+| foreign | what rules of others decide | TCP inbound<br>TCP \<out\> | rule 1 of nat OUTPUT<br>rule 2 | delete the rule |
+| design | what the proxy sends | uid 1337 | no loops |  |
+| covered | goes to the proxy on 15001 | TCP outbound | all TCP |  |
 
 | assertion | result | counterexample | what would change it |
 | --- | --- | --- | --- |
@@ -35,7 +35,7 @@ def test_markdown_has_a_section_with_both_tables_for_each_pod():
 
 | by | traffic | who | because | to close it |
 | --- | --- | --- | --- | --- |
-| design | what the proxy sends | by uid 1337 | no loops |  |
+| design | what the proxy sends | uid 1337 | no loops |  |
 """
 
 
@@ -58,12 +58,12 @@ def test_the_page_has_a_section_with_both_tables_for_each_pod():
 <tbody>
 <tr><td><span class="by foreign">foreign</span></td>\
 <td>what rules of others decide<div class="dim"><code>foreign</code></div></td>\
-<td><div>TCP in</div><div>TCP &lt;out&gt;</div><div class="dim">for example TCP to 192.0.2.1:80</div></td>\
+<td><div>TCP inbound</div><div>TCP &lt;out&gt;</div><div class="dim">for example TCP to 192.0.2.1:80</div></td>\
 <td><div>rule 1 of nat OUTPUT</div><div>rule 2</div></td><td>delete the rule</td></tr>
 <tr><td><span class="by design">design</span></td><td>what the proxy sends<div class="dim"><code>proxy</code></div></td>\
-<td><div>by uid 1337</div><div class="dim">for example TCP to 192.0.2.2:80</div></td><td><div>no loops</div></td><td></td></tr>
+<td><div>uid 1337</div><div class="dim">for example TCP to 192.0.2.2:80</div></td><td><div>no loops</div></td><td></td></tr>
 <tr><td><span class="by covered">covered</span></td><td>goes to the proxy on 15001<div class="dim"><code>captured</code></div></td>\
-<td><div>TCP out</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
+<td><div>TCP outbound</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
 </tbody>
 </table></div>
 <div class="table"><table>
@@ -87,7 +87,7 @@ def test_the_page_has_a_section_with_both_tables_for_each_pod():
 <thead><tr><th>By</th><th>Traffic</th><th>Who</th><th>Because</th><th>To close it</th></tr></thead>
 <tbody>
 <tr><td><span class="by covered">covered</span></td><td>goes to the proxy on 15001<div class="dim"><code>captured</code></div></td>\
-<td><div>TCP out</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
+<td><div>TCP outbound</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
 </tbody>
 </table></div>
 </section>"""

@@ -44,7 +44,7 @@ def test_the_differences_are_below_the_notes_and_the_options_alone_on_stdout(run
     assert done.code == 3
     assert done.out.splitlines() == ["netinit apply -p 4140 -z 4143 -u 2102 -g 2103 -b '*' -d 4190,4191,4567-4568 -c lo -i '*' -o 443,4567-4568 --ipv6 on"]
     assert re.search(r"^≠ the rules of Linkerd and the converted options: \d+ kinds? of packets", done.err, re.MULTILINE)
-    assert "  TCP in on port 15008\n    before: captured, to port 4143" in done.err
+    assert "  TCP inbound on port 15008\n    before: captured, to port 4143" in done.err
     assert "--full" not in done.err
 
 

@@ -50,7 +50,7 @@ def test_packets_that_are_treated_differently_are_shown_before_and_after_with_an
     assert done.code == 3
     (pair,) = tree["compared"]
     (one,) = pair["differences"]
-    assert one["who"] == ["IPv4: TCP out to 10.0.0.0/8 by uid any but 1337 by gid any but 1337"]
+    assert one["who"] == ["IPv4: TCP outbound to 10.0.0.0/8, uid other than 1337, gid other than 1337"]
     assert one["before"] == "captured, to port 15001"
     assert one["after"] == "direct"
     assert "--istio-service-exclude-cidr" in one["because_after"]
@@ -83,7 +83,7 @@ def test_pods_of_two_files_are_compared_by_name(run, manifests):
     done, tree = ask(run, "--pod", manifests[0], "--pod", manifests[1], "--json")
     assert done.code == 3
     (pair,) = tree["compared"]
-    assert pair["differences"][0]["who"] == ["TCP in on port 8080"]
+    assert pair["differences"][0]["who"] == ["TCP inbound on port 8080"]
     same, _ = ask(run, *manifests[:1] * 2)
     assert same.code == 0
 
@@ -145,7 +145,7 @@ def test_git_shows_what_a_revision_of_a_manifest_treats_differently(tmp_path):
     git("add", ".")
     git("commit", "-qm", "one")
     (tmp_path / "pod.yaml").write_text(POD.replace("15021", "15021,8080"))
-    assert "TCP in on port 8080" in git("diff")
+    assert "TCP inbound on port 8080" in git("diff")
     (tmp_path / "pod.yaml").write_text(POD + "# a comment\n")
     assert "no packet is treated differently" in git("diff")
 
@@ -263,7 +263,7 @@ def test_where_the_two_ports_are_excluded_the_layouts_treat_what_comes_in_alike_
     (pair,) = tree["compared"]
     inbound = [text for found in pair["differences"] if found["direction"] == "inbound" for text in found["who"]]
     assert [text for text in inbound if "IPv6" in text] == [
-        "IPv6: everything in in the state NEW or RELATED or INVALID or UNTRACKED (a part of it)",
+        "IPv6: inbound in the state NEW or RELATED or INVALID or UNTRACKED (a part of it)",
     ]  # fmt: skip
     inbound = [text for text in inbound if "IPv4" in text]
     assert inbound
@@ -274,7 +274,7 @@ def test_a_side_may_begin_with_variables_as_audit_prints_them(run):
     one, other = "ISTIO_OUTBOUND_OWNER_GROUPS=7 apply -i '*'", "apply -i '*'"
     assert run(["netinit", "diff", one, one]).code == 0
     done = run(["netinit", "diff", one, other])
-    assert (done.code, "by gid any but" in done.out) == (3, True), done
+    assert (done.code, "gid other than" in done.out) == (3, True), done
 
 
 def test_an_example_is_of_the_packets_that_it_stands_for_and_of_no_others(run):

@@ -25,9 +25,9 @@ COMMANDS = group.root.list_commands(None)
 def test_the_help_lists_the_commands_that_are_there_and_no_others(run):
     done = run("netinit --help")
     assert (done.code, done.err) == (0, "")
-    listed = [line.split()[0] for line in done.out.partition("Look:")[2].splitlines() if line.startswith("  ") and line[2] != " "]
+    listed = [line.split()[0] for line in done.out.partition("Inspect:")[2].splitlines() if line.startswith("  ") and line[2] != " "]
     assert listed == COMMANDS
-    assert re.findall(r"^(\w+):$", done.out, re.MULTILINE) == ["Options", "Look", "Change", "Inject", "Servers", "More"]
+    assert re.findall(r"^(\w+):$", done.out, re.MULTILINE) == ["Options", "Inspect", "Change", "Inject", "Servers", "More"]
     assert max(map(len, done.out.splitlines())) < 80
     assert done.out.endswith(f"Documentation: {address_of('commands')}\n")
     assert {"apply", "remove", "verify", "render", "version"} <= set(COMMANDS)
@@ -157,7 +157,7 @@ def test_the_help_explains_every_option_with_its_default_and_variables(run):
         ("netinit render -X", "netinit: '-X' is not an option; netinit render --help lists them"),
         ("netinit render --format yaml", "netinit: --format: 'yaml' is not one of"),
         ("netinit lint --pod", "netinit: --pod: the value is missing"),
-        ("netinit convert", "netinit: --from: is missing; give one of kuma, linkerd, consul, istio"),
+        ("netinit convert", "netinit: missing option: --from; one of kuma, linkerd, consul, istio"),
         ("netinit explain sideways --to 10.1.2.3:80", "netinit: DIRECTION: 'sideways' is not one of"),
         ("netinit trace --to 10.1.2.3:80 --count x", "netinit: --count: 'x' is not a number: use a decimal number from 1"),
 

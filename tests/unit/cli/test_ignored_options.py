@@ -39,7 +39,7 @@ def test_a_flag_without_an_effect_is_refused_or_named(command, field, capsys):
             read()
         assert capsys.readouterr().err == f"note: {label}: no effect on this command\n"
     else:
-        with pytest.raises(OptionError, match=rf"(?m)^{label}: .*leave it out"):
+        with pytest.raises(OptionError, match=rf"(?m)^{label}: .*remove it"):
             read()
 
 

@@ -57,3 +57,16 @@ def test_words_with_blanks_and_stars_come_through_as_they_are(folder):
     failed = run(folder / "netinit", "-x", "* $(touch x) '\"", "-n", cwd=folder)
     assert "'* $(touch x)" in failed.stderr
     assert not (folder / "x").exists()
+
+
+@pytest.mark.parametrize("name", ["netinit", "kubectl-netinit", "kubectl_complete-netinit"])
+def test_each_start_has_one_for_windows_that_is_isolated_too(name):
+    text = (START.parent / f"{name}.cmd").read_bytes().decode("ascii")
+    assert text.count("\r\n") == text.count("\n"), "cmd.exe finds no label in a file with other line ends"
+    starts = [line for line in text.splitlines() if "%*" in line]
+    if name == "netinit":
+        assert starts == ['"%python%" -I -m netinit %*', "py -E -P -m netinit %*"]
+    else:
+        (elsewhere,) = [line for line in (START.parent / name).read_text().splitlines() if line.startswith("exec")]
+        words = elsewhere.partition('/netinit" ')[2].removesuffix('"$@"')
+        assert starts == [f'@"%~dp0netinit.cmd" {words}%*']

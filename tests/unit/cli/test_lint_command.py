@@ -40,7 +40,7 @@ NO_INIT_CONTAINER = (
 )
 OWN_PORT = (
     "error NI006: --istio-inbound-ports: 15006 is the proxy's own (--inbound-capture-port): connections to it would be handed to "
-    "the proxy a second time; leave it out"
+    "the proxy a second time; remove it"
 )
 NOT_EXCLUDED = (
     "warning NI007: --istio-inbound-ports: 15090, 15021, 15020 are captured, where Istio's proxy answers probes and metrics "

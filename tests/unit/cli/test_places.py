@@ -184,7 +184,7 @@ def test_an_answer_about_stdin_names_it_as_given(run, piped):
 def test_a_name_for_stdin_where_nothing_is_read_from_it_is_refused(run, folder, command):
     done = run(f"netinit {command} all.yaml --stdin-name x.yaml")
     assert (done.code, done.out) == (2, "")
-    assert "--stdin-name: 'x.yaml' names what is read from stdin; give - for it, or leave it out" in done.err
+    assert "--stdin-name: 'x.yaml' names what is read from stdin; give - for it, or remove it" in done.err
 
 
 def test_the_name_of_a_file_is_a_reference_in_sarif_whatever_it_holds(run, folder):

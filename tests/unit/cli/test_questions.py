@@ -144,7 +144,7 @@ def test_an_assertion_holds_or_is_refuted_where_the_pod_s_addresses_make_no_diff
 def test_diff_compares_both_cases_of_ipv6_auto(run):
     done = run(["netinit", "diff", "apply -b * -i *", "apply -b * -i * --dual-stack"])
     assert done.code == 3
-    assert next(line for line in done.out.splitlines() if line.startswith("  IPv6: TCP out")).endswith(f", {IPV4_FIRST}")
+    assert next(line for line in done.out.splitlines() if line.startswith("  IPv6: TCP outbound")).endswith(f", {IPV4_FIRST}")
     assert "IPv4: " not in done.out
     assert run(["netinit", "diff", "apply -b * -i *", "apply -i * -b *"]).code == 0
     done = run(["netinit", "diff", "apply -b * -i *", "apply -b * -i * --ipv6 on"])
@@ -315,7 +315,7 @@ def test_every_pod_of_every_file_is_looked_at(run, repository, words):
         ("audit nofile.yaml", "netinit: 'nofile.yaml' does not exist"),
         ("explain --to 1.2.3.4:80 --to 1.2.3.5:80", "--to: is given twice"),
         ("verify --pod {0}", "choose one with --select"),
-        ("lint --netns shop -b 80", "--netns: this command reads no network namespace"),
+        ("lint --netns shop -b 80", "--netns: lint ignores it; remove it"),
         ("audit --pod {0} -b 80", "-b: the pod of --pod has its own options"),
     ],
 )

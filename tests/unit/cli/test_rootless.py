@@ -33,9 +33,15 @@ def test_a_program_that_is_missing_is_named_with_its_package(system, monkeypatch
 
 
 def test_a_user_with_one_id_alone_is_told_how_to_get_more(system):
-    system[1][0].write_text("somebody:100000:65536\nmeow:1:1\n")
+    system[1][0].write_text("somebody:100000:65536\nmeow:1:65536\n")
     (found,) = missing(system)
-    assert "gives me no further ids, and the demonstration needs three users: run it as root, or `sudo usermod --add-subuids" in found
+    assert "gives me no further ids, and the demonstration needs 1337: run it as root, or `sudo usermod --add-subuids" in found
+
+
+def test_a_user_with_too_few_ids_is_told_how_many_are_needed(system):
+    system[1][1].write_text("me:100000:1000\n")
+    (found,) = missing(system)
+    assert "gives me 1000 further ids, and the demonstration needs 1337" in found
 
 
 @pytest.mark.parametrize(("name", "value", "remedy"), [
@@ -53,14 +59,26 @@ def test_a_setting_that_forbids_it_is_named_with_the_command_that_changes_it(sys
 
 
 def test_all_that_is_missing_is_one_error(monkeypatch):
+    monkeypatch.setattr("netinit.cli.rootless._try_namespaces", lambda: "unshare failed")
     monkeypatch.setattr("netinit.cli.rootless.find_missing", lambda: iter(["a is missing", "b is missing"]))
-    with pytest.raises(LabError, match="without root, the demonstration makes a user namespace, and cannot here: a is missing; b is missing"):
+    with pytest.raises(LabError, match=r"without root, the demonstration makes a user namespace, and cannot here: a is missing; b is missing$"):
         rootless.run_again(["demo"])
 
 
-def test_a_plain_user_runs_it_again_in_namespaces_of_its_own(system, monkeypatch):
-    started = []
+def test_what_no_check_explains_is_said_in_the_words_of_unshare(system, monkeypatch):
     monkeypatch.setattr("netinit.cli.rootless.find_missing", lambda: iter(()))
+    monkeypatch.setattr("shutil.which", lambda name: str(system[0] / name))
+    (system[0] / "unshare").write_text("#!/bin/sh\necho 'unshare: unshare failed: Operation not permitted' >&2; exit 1\n")
+    (system[0] / "unshare").chmod(0o755)
+    with pytest.raises(LabError, match=r"here: unshare: unshare failed: Operation not permitted: run it as root$"):
+        rootless.run_again(["demo"])
+
+
+def test_a_system_that_allows_it_is_not_asked_for_its_settings(monkeypatch):
+    started = []
+    monkeypatch.setattr("netinit.cli.rootless._try_namespaces", lambda: "")
+    monkeypatch.setattr("netinit.cli.rootless.find_missing", lambda: iter(["a setting forbids it"]))
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr("netinit.kernel.run.become", lambda program, words, environ: started.append((program, words)))
     rootless.run_again(["demo", "--backend", "nftables"])
     ((program, words),) = started

@@ -52,7 +52,7 @@ def test_verify_names_the_rules_and_the_packets_that_differ(ask, tmp_path):
     assert done.code == 3
     assert "missing: IPv4 nat ISTIO_OUTPUT rule 4: -m owner --uid-owner 1337 -j RETURN" in done.out
     assert "extra: IPv4 nat ISTIO_OUTPUT rule 4: -p tcp --dport 3306 -j RETURN" in done.out
-    assert "different: outbound: TCP out on port 3306 by uid any but 1337 by gid any but 1337  (planned captured, to port 15001, but direct" in done.out
+    assert "different: outbound: TCP outbound on port 3306, uid other than 1337, gid other than 1337  (planned captured, to port 15001, but direct" in done.out
     found = json.loads(ask(f"verify --rules {path} {OPTIONS} --json").out)
     assert (found["ok"], found["backend"]) == (False, "iptables")
 
@@ -77,7 +77,7 @@ def test_a_plan_beside_foreign_rules(ask, tmp_path):
     done = ask(f"verify -b '*' -i '*' --rules {THEIRS}")
     assert done.code == 0
     assert "the plan of the options is put beside them, as `netinit apply` does" in done.err
-    assert "TCP in through all but tailscale0 on port any but 15008 from 100.64.0.0/10: planned captured, to port 15006, but dropped" in done.err
+    assert "TCP inbound through all but tailscale0 on a port other than 15008 from 100.64.0.0/10: planned captured, to port 15006, but dropped" in done.err
     assert ask(f"verify -b '*' -i '*' --strict --rules {THEIRS}").code == 3
     thief = tmp_path / "theirs"
     thief.write_text("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.2\nCOMMIT\n")

@@ -108,7 +108,7 @@ def test_an_empty_value_of_a_commands_own_option_is_refused(path, param):
 def test_an_empty_value_of_a_declared_flag_has_a_meaning_or_is_refused(command):
     for flag in OF_FLAGS[command]:
         problem = problem_of(f"--{flag.long}: ''", parse(tuple(command.split()), [f"--{flag.long}="]))
-        assert problem == ("" if flag.kind.empty else f"--{flag.long}: '' is empty: give {flag.kind.metavar}, or leave it out")
+        assert problem == ("" if flag.kind.empty else f"--{flag.long}: '' is empty: give {flag.kind.metavar}, or remove it")
 
 
 def test_the_meanings_of_an_empty_value_are_those_documented():
@@ -126,7 +126,7 @@ def test_an_empty_variable_is_unset_unless_it_names_something(settings):
                 problem = problem_of(f"environment variable {name}", str(error))
             else:
                 problem = ""
-            assert problem == (f"environment variable {name}: '' is empty: give {flag.kind.metavar}, or leave it out" if flag.kind.is_name else "")
+            assert problem == (f"environment variable {name}: '' is empty: give {flag.kind.metavar}, or remove it" if flag.kind.is_name else "")
 
 
 @pytest.mark.parametrize("line", ["apply --dry-run", "remove --dry-run", "verify", "explain --to 1.2.3.4:80", "audit", "draw", "trace --to 1.2.3.4:80", "watch", "doctor"])

@@ -210,7 +210,7 @@ class TestCommand:
         [
             ("--live --watch", "--watch: contradicts --live, which sends packets each time; give one of the two"),
             ("--cleanup-only",
-             "--cleanup-only: verify compares with rules; leave it out (netinit remove --dry-run lists the rules)"),
+             "--cleanup-only: verify compares with rules; remove it (netinit remove --dry-run lists the rules)"),
         ],
     )  # fmt: skip
     def test_what_it_cannot_do_is_refused(self, run, compared, words, message):

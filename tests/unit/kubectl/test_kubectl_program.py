@@ -41,7 +41,7 @@ def test_one_that_has_ended_already_has_its_own_status_and_errors():
 def test_one_that_does_not_end_is_killed(monkeypatch):
     monkeypatch.setattr(kubectl_program, "_ENDING", 0.05)
     with StreamingProgram(SLEEP, ("60",), {}) as program:
-        pid = program._running.pid
+        pid = program._program._running.pid
     assert program.status == -9
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

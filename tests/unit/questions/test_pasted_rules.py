@@ -306,7 +306,7 @@ def test_foreign_rules_that_take_captured_packets_are_named_with_an_example():
     found = verify_dump(read_rules([("theirs", THIEF)], PLAIN), strict=False)
     (only,) = found.differences
     assert (only.kind, only.where) == ("escaping", "outbound")
-    assert only.rule == "TCP out to 10.96.0.1 on port 443 by uid any but 1337 by gid any but 1337"
+    assert only.rule == "TCP outbound to 10.96.0.1 on port 443, uid other than 1337, gid other than 1337"
     assert "planned captured, to port 15001, but direct, to 10.0.0.2 port 6443" in only.purpose
     assert only.purpose.endswith("where these rules are there first")
     assert only.origin == "for example TCP from 192.0.2.10 to 10.96.0.1:443, sent by uid 1000, gid 1000"

@@ -104,7 +104,7 @@ def test_the_tree_unfolds_a_chain_once_and_marks_the_path():
     told = render_text(picture(LINES[0], lit=True))
     assert [line.strip(" │├└─") for line in told.splitlines() if "▶" in line] == [
         "▶ 1 all → ISTIO_OUTPUT  # outbound traffic is checked",
-        "▶ 9 all → ISTIO_REDIRECT  # every other outbound connection goes to the proxy",
+        "▶ 9 all → ISTIO_REDIRECT  # all outbound TCP is captured; no exclusion matches",
         "▶ 1 -p tcp REDIRECT 15001  # outbound connections go to the proxy",
     ]
     assert told.count("ISTIO_IN_REDIRECT (1 rule)") == 1

@@ -260,7 +260,7 @@ def test_the_table_has_a_sign_for_each_family_and_marks_what_is_needed():
         "nat *  ✔/✔           ✘",
         "owner  ✘/✔           ✘",
         "(IPv4/IPv6; * these options need it)",
-        "pods will work: iptables-nft is taken",
+        "OK: pods on this node will use iptables-nft",
     ]
 
 
@@ -296,7 +296,7 @@ def test_what_is_not_known_has_a_sign_of_its_own_and_decides_nothing():
 def test_what_was_not_tried_is_not_claimed():
     text = render_text(examination(feature_checks=(), obstacle="SYS_ADMIN is missing"))
     assert text.startswith("not tried: SYS_ADMIN is missing\n")
-    assert "pods should work, judging without trying: iptables-nft is taken" in text
+    assert "probably OK, without trying it: pods on this node will use iptables-nft" in text
 
 
 def test_json_says_the_same():

@@ -21,7 +21,7 @@ CONFIGURED = {kind.name for kind in kinds.BYPASSES if kind.intent == kinds.CONFI
 CLASSES = ", ".join(sorted({kind.name for kind in kinds.BYPASSES} | {"foreign", "unknown", "configuration", "design"}))
 
 
-def traffic(kind, who=("TCP out", "UDP out"), closes="close it"):
+def traffic(kind, who=("TCP outbound", "UDP outbound"), closes="close it"):
     return Traffic(kind, ("outbound",), 0, who, ("a rule",), closes, ())
 
 
@@ -38,7 +38,7 @@ def test_bypasses_that_are_not_by_design_are_findings_with_the_severity_of_their
     shown = [traffic(kind) for kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.IPV6, kinds.PROXY, kinds.CAPTURED)]
     found = list_issues(audited(*shown), {})
     assert found == [
-        Issue(kind.name, severity, "", f"{kind.title}: TCP out; UDP out; close it", "Pod x", "", "")
+        Issue(kind.name, severity, "", f"{kind.title}: TCP outbound; UDP outbound; close it", "Pod x", "", "")
         for kind, severity in ((kinds.FOREIGN, "error"), (kinds.UNKNOWN, "error"), (kinds.IPV6, "warning"))
     ]
 
@@ -138,7 +138,7 @@ def test_text_of_several_pods_says_each_thing_once_what_to_act_on_first():
     in Pod "web"
 ✘ what rules of others decide (foreign, foreign)
     in Pod "web"
-    TCP in
+    TCP inbound
     TCP <out>
     because: rule 1 of nat OUTPUT
     because: rule 2
@@ -147,7 +147,7 @@ def test_text_of_several_pods_says_each_thing_once_what_to_act_on_first():
     at: web.yaml:7:9
 ✔ goes to the proxy on 15001
     in 3 pods: Pod "web", Pod quiet, Pod still
-    TCP out
+    TCP outbound
     because: all TCP
 · what the proxy sends (design, proxy): in 2 pods
     --all says why
@@ -164,7 +164,7 @@ def test_text_of_one_pod_has_its_bypasses_and_assertions():
     assert render_text([WEB], everything=True) == """\
 Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design
 ✘ what rules of others decide (foreign, foreign)
-    TCP in
+    TCP inbound
     TCP <out>
     because: rule 1 of nat OUTPUT
     because: rule 2
@@ -172,10 +172,10 @@ Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by
     example: TCP to 192.0.2.1:80
     at: web.yaml:7:9
 · what the proxy sends (design, proxy)
-    by uid 1337
+    uid 1337
     because: no loops
 ✔ goes to the proxy on 15001
-    TCP out
+    TCP outbound
     because: all TCP
 ✘ refuted: no way out: tcp is captured
     counterexample: TCP to 192.0.2.4:80

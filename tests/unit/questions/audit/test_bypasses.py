@@ -39,21 +39,21 @@ def test_the_default_sidecar_is_read_in_fifteen_lines_and_has_one_bypass_that_is
     assert len(rows) <= MOST_LINES
     assert named(bypasses(rows)) == ["tunnel-port", *BY_DESIGN]
     ports = only(rows, "proxy-port")
-    assert ports.who == ("TCP in on port 15020-15021, 15090",)
+    assert ports.who == ("TCP inbound on port 15020-15021, 15090",)
     assert ports.because == ("these inbound ports are not captured (--istio-local-exclude-ports)",)
 
 
 def test_ports_beside_the_proxys_own_are_a_bypass_and_so_are_these_where_they_are_another_containers():
     rows = audit(subject_of(SIDECAR.replace("-d ", "-d 8080,")))
-    assert only(rows, "inbound-port").who == ("TCP in on port 8080",)
+    assert only(rows, "inbound-port").who == ("TCP inbound on port 8080",)
     assert only(rows, "inbound-port").closes == "remove them from --istio-local-exclude-ports"
     rows = audit(subject_of(SIDECAR, proxy_ports=(15021, 15090)))
-    assert (only(rows, "inbound-port").who, only(rows, "proxy-port").who) == (("TCP in on port 15020",), ("TCP in on port 15021, 15090",))
+    assert (only(rows, "inbound-port").who, only(rows, "proxy-port").who) == (("TCP inbound on port 15020",), ("TCP inbound on port 15021, 15090",))
 
 
 def test_the_tunnel_s_port_is_open_by_configuration_unless_the_proxy_is_known_to_listen_there():
     (open_port,) = [row for row in audit(subject_of(SIDECAR)) if row.kind is kinds.TUNNEL_PORT]
-    assert (open_port.who, open_port.closes) == (("TCP in on port 15008",), "--inbound-tunnel-port 0")
+    assert (open_port.who, open_port.closes) == (("TCP inbound on port 15008",), "--inbound-tunnel-port 0")
     assert open_port.kind.intent == kinds.CONFIGURATION
 
     rows = bypasses(audit(subject_of(SIDECAR, has_tunnel=True)))
@@ -79,14 +79,14 @@ def test_the_lines_are_all_traffic_and_each_packet_is_in_one():
 @pytest.mark.parametrize(
     ("more", "kind", "who"),
     [
-        ("-x 10.0.0.0/8", "network", "IPv4: TCP out to 10.0.0.0/8"),
-        ("-o 25,5432", "port", "TCP out on port 25, 5432"),
-        ("-c net1", "interface", "out through net1"),
+        ("-x 10.0.0.0/8", "network", "IPv4: TCP outbound to 10.0.0.0/8"),
+        ("-o 25,5432", "port", "TCP outbound on port 25, 5432"),
+        ("-c net1", "interface", "outbound through net1"),
         ("--ipv6=off", "ipv6", "IPv6: TCP"),
-        ("-i 10.0.0.0/8", "uncaptured", "TCP out"),
-        ("-b 8080", "uncaptured", "TCP in on port any but 8080, 15008"),
-        ("-m NONE", "uncaptured", "TCP in"),
-        ("-i ,", "uncaptured", "TCP out"),
+        ("-i 10.0.0.0/8", "uncaptured", "TCP outbound"),
+        ("-b 8080", "uncaptured", "TCP inbound on a port other than 8080, 15008"),
+        ("-m NONE", "uncaptured", "TCP inbound"),
+        ("-i ,", "uncaptured", "TCP outbound"),
         ("-m TPROXY", "mark", "with the mark 1337"),
     ],
 )
@@ -155,7 +155,7 @@ def test_the_rules_of_another_mesh_capture_where_no_rule_of_ours_is_there():
     assert [(row.directions, row.port) for row in rows if row.kind is kinds.CAPTURED] == [(("inbound",), 4143), (("outbound",), 4140)]
     assert named(bypasses(rows)) == ["untranslated", "untranslated", "uncaptured", "uncaptured", "not-tcp", "not-tcp", "no-connection", "local"]
     past = [row for row in rows if row.kind is kinds.UNCAPTURED]
-    assert [row.who for row in past] == [("TCP in on port 22",), ("TCP out by uid 2102",)]
+    assert [row.who for row in past] == [("TCP inbound on port 22",), ("TCP outbound, uid 2102",)]
     assert ["--dport 22 -j RETURN" in past[0].because[0], "--uid-owner 2102 -j RETURN" in past[1].because[0]] == [True, True]
     assert all("netinit convert" in row.closes for row in past)
 
@@ -170,7 +170,7 @@ def test_what_such_rules_let_pass_that_is_not_tcp_names_the_rule():
 def test_what_such_rules_leave_of_a_family_is_ipv6_that_is_not_captured():
     rulesets = {family: load_listing(parse_listing(OF_ANOTHER_MESH if family is IPV4 else ""), family) for family in FAMILIES}
     rows = bypasses(audit(PodRules({"iptables-nft": rulesets}, {family: around(family) for family in FAMILIES})))
-    assert {row.who for row in rows if row.kind is kinds.IPV6} == {("IPv6: TCP in",), ("IPv6: TCP out",)}
+    assert {row.who for row in rows if row.kind is kinds.IPV6} == {("IPv6: TCP inbound",), ("IPv6: TCP outbound",)}
 
 
 def test_a_foreign_rule_that_takes_packets_out_of_tracking_is_named():

@@ -12,32 +12,32 @@ from sweeps import together
 
 BASE = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on", "-e", "0")
 SAID = {  # field -> (options, the kinds of traffic that are new, who, what closes it)
-    "tunnel_port": (["-e", "15008"], ["tunnel-port"], ["TCP in on port 15008"], "--inbound-tunnel-port 0"),
-    "exclude_inbound_ports": (["-d", "8000-8100"], ["inbound-port"], ["TCP in on port 8000-8100"], "remove them from --istio-local-exclude-ports"),
-    "exclude_outbound_ports": (["-o", "9000-9100"], ["port"], ["TCP out on port 9000-9100"], "remove them from --istio-local-outbound-ports-exclude"),
+    "tunnel_port": (["-e", "15008"], ["tunnel-port"], ["TCP inbound on port 15008"], "--inbound-tunnel-port 0"),
+    "exclude_inbound_ports": (["-d", "8000-8100"], ["inbound-port"], ["TCP inbound on port 8000-8100"], "remove them from --istio-local-exclude-ports"),
+    "exclude_outbound_ports": (["-o", "9000-9100"], ["port"], ["TCP outbound on port 9000-9100"], "remove them from --istio-local-outbound-ports-exclude"),
     "exclude_outbound_for_uids": (
-        ["--exclude-outbound-for-uids", "tcp:22,80:1000-2000"], ["user"], ["TCP out on port 22, 80 by uid 1000-1336, 1338-2000 by gid any but 1337"],
+        ["--exclude-outbound-for-uids", "tcp:22,80:1000-2000"], ["user"], ["TCP outbound on port 22, 80, uid 1000-1336, 1338-2000, gid other than 1337"],
         "remove them from --exclude-outbound-for-uids",
     ),
     "exclude_outbound_for_gids": (
-        ["--exclude-outbound-for-gids", "tcp:8000-8100:3000"], ["group"], ["TCP out on port 8000-8100 by uid any but 1337 by gid 3000"], "change --exclude-outbound-for-gids",
+        ["--exclude-outbound-for-gids", "tcp:8000-8100:3000"], ["group"], ["TCP outbound on port 8000-8100, uid other than 1337, gid 3000"], "change --exclude-outbound-for-gids",
     ),
     "exclude_inbound_cidrs": (
-        ["--exclude-inbound-cidrs", "10.1.0.0/16"], ["source"], ["IPv4: TCP in from 10.1.0.0/16"],
+        ["--exclude-inbound-cidrs", "10.1.0.0/16"], ["source"], ["IPv4: TCP inbound from 10.1.0.0/16"],
         "remove them from --exclude-inbound-cidrs",
     ),
     "exclude_cloud_metadata": (
         ["--exclude-cloud-metadata"], ["metadata"],
-        ["IPv4: TCP out to 168.63.129.16, 169.254.169.254 by uid any but 1337 by gid any but 1337",
-         "IPv6: TCP out to fd00:ec2::254, fd20:ce::254 by uid any but 1337 by gid any but 1337"],
+        ["IPv4: TCP outbound to 168.63.129.16, 169.254.169.254, uid other than 1337, gid other than 1337",
+         "IPv6: TCP outbound to fd00:ec2::254, fd20:ce::254, uid other than 1337, gid other than 1337"],
         "leave --exclude-cloud-metadata out",
     ),
     "ipv6": (
-        ["--ipv6", "off"], ["ipv6", "ipv6"], ["IPv6: TCP in", "IPv6: TCP out"],
+        ["--ipv6", "off"], ["ipv6", "ipv6"], ["IPv6: TCP inbound", "IPv6: TCP outbound"],
         "remove the pod's IPv6 addresses; --ipv6 on captures it, --ipv6 reject refuses it",
     ),
     "istio_exact": (
-        ["--istio-exact"], ["untranslated", "untranslated"], ["TCP in on port any but 15006 on an old conntrack entry", "TCP out by uid any but 1337 by gid any but 1337 on an old conntrack entry"],
+        ["--istio-exact"], ["untranslated", "untranslated"], ["TCP inbound on a port other than 15006 on an old conntrack entry", "TCP outbound on an old conntrack entry, uid other than 1337, gid other than 1337"],
         "netinit apply --reconcile, without --istio-exact, adds the rules that refuse them",
     ),
     "redirect_forwarded_dns": (["-k", "net1", "--redirect-dns", "--capture-all-dns", "--redirect-forwarded-dns"], [], [], ""),
@@ -69,8 +69,8 @@ def test_an_audit_names_what_an_option_lets_pass_and_what_closes_it(field, capsy
 
 def test_refused_quic_is_dropped_and_no_longer_past_the_proxy(capsys):
     before, after = (str([row["who"] for row in audited(capsys, *words) if row["kind"] == "dropped"]) for words in ((), ("--reject-quic",)))
-    assert "UDP out on port 443" not in before
-    assert "UDP out on port 443" in after
+    assert "UDP outbound on port 443" not in before
+    assert "UDP outbound on port 443" in after
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+@"%~dp0netinit.cmd" kubectl %*
