@@ -21,7 +21,7 @@ VARIABLES = tuple(name for flag in FLAGS for name in flag.variables)
 VALUES = ("true", "false", "TRUE", "1", "yes", "maybe", "", "-", "--", "-f", "a=b", "=", "x y", "é", "\n", " ", os.devnull, os.curdir, "/nonexistent", "shop", "a,b")
 STRAYS = ("stray", "--nonsense", "--nonsense=1", "-X", "-RX", "-Rfa.yaml", "-fa.yaml", "-f=a.yaml", "--", "-", "--filenam", "--json=true", "--no-json", "---", "-o-", "")
 FREE = ("", "shop", "a=b", "é", "x y", "-x")
-RIGHT = {"SWITCH": ("true", "false"), "true|false|auto": ("true", "false", "0", "Yes", "off"), "FILE": (os.devnull,), "FILE|-": (os.devnull,), "FILE|DIR|-": ("a", os.curdir), "IMAGE": ("r/n:1", "registry.example:5000/r/n@sha256:0a")}
+RIGHT = {"SWITCH": ("true", "false"), "true|false|auto": ("true", "false", "0", "Yes", "off"), "FILE": (os.devnull,), "FILE|-": (os.devnull,), "FILE|DIR|-": ("a", os.curdir), "KIND=PATH": ("Job.batch.volcano.sh=spec.tasks[].template", "A=b"), "IMAGE": ("r/n:1", "registry.example:5000/r/n@sha256:0a")}
 
 _value = st.sampled_from(VALUES)
 _name = st.sampled_from([name for names in NAMES.values() for name in names])

@@ -151,7 +151,7 @@ def test_the_help_explains_every_option_with_its_default_and_variables(run):
     ("line", "error"),
     [
         ("netinit aply", "netinit: 'aply' is not a command; did you mean apply?"),
-        ("netinit xyzzy", "netinit: 'xyzzy' is not a command; commands: explain, audit, "),
+        ("netinit xyzzy", "netinit: 'xyzzy' is not a command; commands: explain, why, audit, "),
         ("netinit render --fromat json", "netinit: '--fromat' is not an option; did you mean --format?"),
         ("netinit render --log-as-json", "netinit: '--log-as-json' is not an option; did you mean --log_as_json?"),
         ("netinit render -X", "netinit: '-X' is not an option; netinit render --help lists them"),

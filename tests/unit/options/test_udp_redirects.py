@@ -62,7 +62,7 @@ def test_what_is_no_such_list_is_refused_with_the_reason(text, why):
         (["--redirect-outbound-udp", "53:10053"], "--redirect-outbound-udp: port 53 is DNS"),
         (["--redirect-outbound-udp", "50-60:10053"], "use --redirect-dns"),
         (["--layout", "ambient", "--redirect-outbound-udp", "514:10514"], "--layout ambient has no such rules"),
-        (["--layout", "classic", "--redirect-outbound-udp", "514:10514"], "has no such rules; leave it out or use --layout current"),
+        (["--layout", "classic", "--redirect-outbound-udp", "514:10514"], "has no such rules; remove it or use --layout current"),
     ],
 )
 def test_what_has_another_option_or_no_rules_is_refused(words, said):
