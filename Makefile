@@ -38,7 +38,7 @@ LINTERS := lint-style lint-types $(SYSTEMS:%=lint-types-%) lint-imports lint-wor
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
+.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test playground-test image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -138,7 +138,8 @@ mutants: wants-root install ## change a condition of the package, some hundred t
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs
 docs: $(DOCS) ## build the documentation into site/, strictly: links, anchors and names are checked
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > $(VENV)/docs.log 2>&1 \
+	@if command -v npm >/dev/null; then $(MAKE) --silent $(PYODIDE)/pyodide.mjs; else echo "without npm: the playground has no Python (as root: apt-get install npm)"; fi
+	@test ! -e $(PYODIDE)/pyodide.mjs || export NETINIT_PYODIDE="$(abspath $(PYODIDE))"; NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict > $(VENV)/docs.log 2>&1 \
 	  || { grep -v '^INFO' $(VENV)/docs.log; exit 1; }
 	@echo site/index.html
 
@@ -190,6 +191,11 @@ $(PYODIDE)/pyodide.mjs: tests/browser/package.json tests/browser/package-lock.js
 
 browser-test: install $(PYODIDE)/pyodide.mjs ## the commands that ask no kernel, in Python for browsers (npm; 10 seconds)
 	@NETINIT_PYODIDE="$(abspath $(PYODIDE))" $(BIN)/pytest --timeout 300 -rs tests/browser $(ARGS)
+
+playground-test: docs ## the documentation's playground in Chromium (npm, chromium; a minute)
+	@test -e $(PYODIDE)/pyodide.mjs || { echo "npm is missing; as root: apt-get install npm"; exit 1; }
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "chromium is missing; as root: apt-get install chromium"; exit 1; }
+	@NETINIT_SITE="$(abspath site)" $(BIN)/pytest --timeout 300 -rs -s tests/browser/test_playground.py $(ARGS)
 
 # In a network namespace of its own: the replicas of the webhook have addresses there, and nothing of the machine is asked.
 cluster-test: install ## the webhook against a real kube-apiserver and etcd, of the folder KUBEBUILDER_ASSETS (root; 5 minutes)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import fields, replace
 
 import click
 
-from netinit.base.errors import NetinitError, OptionError
+from netinit.base.errors import NetinitError
 from netinit.base.net import IPV4, IPV6
 from netinit.base.output import show_artefact
 from netinit.cli.console import answer as show_answer
@@ -17,11 +16,10 @@ from netinit.cli.rule_options import ask_about_a_connection, rule_source_options
 from netinit.cli.values import OneOf
 from netinit.library.rule_reading import RuleChoice, find_rule_source
 from netinit.options import Options
-from netinit.questions.answers import answer_question
-from netinit.questions.connections import Question, make_packet
-from netinit.questions.rule_sources import PLAN
+from netinit.questions.connections import Question
+from netinit.questions.picture import draw_rules
 from netinit.rules.model import TABLES
-from netinit.simulate.draw import Picture, make_picture, render_dot, render_mermaid, render_text
+from netinit.simulate.draw import Picture, render_dot, render_mermaid, render_text
 
 if sys.platform == "linux":
     from netinit.kernel import run
@@ -50,29 +48,9 @@ def command(
     as a picture.
     """
     rule_source = find_rule_source(options, choice)
-    warnings = rule_source.warnings
-    rules = rule_source.rules
-    source, trace, caption = next(iter(rules.rulesets)), None, ""
-    chosen = FAMILY_NAMES[family or "ipv4"]
-    if question.names_an_end:
-        packet = make_packet(question, rules.surroundings)
-        if family and packet.family is not chosen:
-            raise OptionError(f"--family: the connection in question is {packet.family.name}; leave one of them out")
-        chosen = packet.family
-        found = answer_question(rules, packet)
-        source, answer, warnings = found.source, found.answer, warnings + found.warnings
-        path = tuple(step for step in answer.trace.steps if step.source in ("", source))
-        trace, caption = replace(answer.trace, steps=path), answer.sentence
+    picture, warnings = draw_rules(rule_source, question, FAMILY_NAMES[family] if family else None, tables)
     note(rule_source.notes)
     warn(warnings)
-    rulesets = rules.rulesets[source]
-    if chosen not in rulesets:
-        raise OptionError(f"--family: {chosen.name} is off in this namespace")
-    if not question.names_an_end and (given := [field.name for field in fields(question) if getattr(question, field.name)]):
-        label = question.direction or f"--{given[0].replace('_', '-')}"
-        raise OptionError(f"{label}: needs a connection; name one with --to or --from")
-    title = f"{chosen.name} rules, {'as the options plan them' if source == PLAN else f'live ({source})'}"
-    picture = make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables)
     if form == "text":
         show_answer(render_text(picture))
     else:
