@@ -350,6 +350,8 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("inject", "-f", "/pod/pod.yaml"), 0, "istio-init"),
     (("kube-inject", "-f", "/pod/pod.yaml"), 0, "istio-init"),
     (("check-inject", "-f", "/pod/pod.yaml"), 3, "not reached"),
+    (("check", "--assume", "injected", "/pod/pod.yaml"), 0, "1 pod"),
+    (("why", "--assume", "injected", "/pod/pod.yaml", "--to", "10.1.2.3:443"), 0, "no cause found"),
     (("doctor",), 0, "probably OK"),
     (("demo",), 1, "root"),  # it makes namespaces, for which a container that is no privileged one has no right
     (("aply",), 2, "did you mean apply"),
