@@ -91,7 +91,7 @@ def find_planned(
 def _deciding(facts: PodFacts) -> tuple[Any, ...]:
     """What of a pod decides about the answers besides its rules."""
     named = (tuple(sorted(facts.origins.items())), facts.by_annotation)
-    return (*named, _why_outside(facts), facts.has_tunnel, facts.shared_owners, facts.proxy_ports)
+    return (*named, _why_outside(facts), facts.has_tunnel, facts.shared_owners, facts.proxy_ports, facts.may_mark)
 
 
 def _make_rules(
@@ -130,7 +130,7 @@ def _with_facts(rules: PodRules, facts: PodFacts | None) -> PodRules:
     return replace(
         rules, ipv4_first=other and _with_facts(other, facts), origins=facts.origins, names=name_options(facts),
         has_tunnel=facts.has_tunnel is True, shared_owners=facts.shared_owners, proxy_ports=facts.proxy_ports,
-        outside=_why_outside(facts),
+        outside=_why_outside(facts), may_mark=facts.may_mark,
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from netinit.inject.deciding.warnings import (
     applications_of,
     find_rule_changers,
     find_unnamed_proxy,
+    may_set_marks,
     only_validates,
     pod_findings,
     shared_owners,
@@ -97,7 +98,7 @@ class PodFacts:
     except the proxy. `shared_owners`: see `warnings`. `rule_changers`: those that may undo the interception. `accepted`: codes
     of accepted findings, with reasons. `in_doubt`: it is not known whether the pod will be injected; the options count if it is.
     `by_annotation`: an injector, a plugin or an agent makes its options of annotations. `proxy_ports`: see the function.
-    `place`: where it stands in `file`.
+    `may_mark`: a container besides the proxy may set firewall marks. `place`: where it stands in `file`.
     """
 
     name: str
@@ -122,6 +123,7 @@ class PodFacts:
     place: PodPlace | None = field(default=None, repr=False, compare=False)
     by_annotation: bool = False
     proxy_ports: tuple[int, ...] = PROXY_PORTS
+    may_mark: bool = True
 
 
 def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy | None = None) -> PodFacts:
@@ -209,6 +211,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         accepted=_accepted(annotations),
         by_annotation=not programs or read_status(pod) is not None,
         proxy_ports=proxy_ports(spec, annotations, proxy),
+        may_mark=may_set_marks(pod),
     )
 
 

@@ -102,6 +102,11 @@ def find_rule_changers(pod: Tree) -> tuple[RuleChanger, ...]:
     return () if uses_host_network(pod) else rule_changers(mapping(pod.get("spec")), _running_with_rules(pod))
 
 
+def may_set_marks(pod: Tree) -> bool:
+    """Whether a container of the pod, other than the proxy, is not kept from setting firewall marks."""
+    return bool(find_rule_changers(pod) or raw_senders(mapping(pod.get("spec")), _running_with_rules(pod)))
+
+
 def _running_with_rules(pod: Tree) -> list[Tree]:
     """Return the containers that run with the rules, as far as the pod shows who programs it."""
     spec = mapping(pod.get("spec"))

@@ -188,7 +188,7 @@ def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | Non
         yield Piece(kinds.FOREIGN, region, part, cause)
         return
     if region and not subject.is_of_another_mesh and part.condition.policy_routed:
-        yield Piece(kinds.MARK, region, part, cause, "tproxy_mark")
+        yield Piece(_kind_of_marks(subject), region, part, cause, "tproxy_mark")
         return
     outside = region - local(space, Dim.DESTINATION) if space.direction == OUTBOUND else region
     if inside := region - outside:
@@ -227,7 +227,12 @@ def _kind_of(subject: PodRules, part: Part, cause: RuleHit, option: str) -> Traf
     options = subject.options_of(part)
     if options and any(owner in cause.matched.matches for owner, origin in proxy_owners(options) if origin == option):
         return kinds.SHARED_OWNER if _sharing(subject, option) else kinds.PROXY
-    return OF_OPTION.get(option, kinds.MARK if option == "inbound_mode" else kinds.INBOUND_PORT)
+    return OF_OPTION.get(option, _kind_of_marks(subject) if option == "inbound_mode" else kinds.INBOUND_PORT)
+
+
+def _kind_of_marks(subject: PodRules) -> TrafficKind:
+    """The kind of packets with a mark that the plan sets: if no other container may set marks, they are the proxy's own."""
+    return kinds.MARK if subject.may_mark else kinds.PROXY
 
 
 def _sharing(subject: PodRules, option: str) -> list[str]:
