@@ -328,7 +328,7 @@ metadata: {name: app}
 spec: {containers: [{name: app, image: app}]}
 """
 SAID = [  # words, exit code, and what is said; one after the other in one pod
-    (("--help",), 0, "Look:"),
+    (("--help",), 0, "Inspect:"),
     (("version",), 0, netinit.__version__),
     (("help", "NI106"), 0, "NI106 (unknown-annotation)"),
     (("completion", "bash"), 0, "_NETINIT_COMPLETE"),

@@ -64,6 +64,7 @@ NO_NAMESPACE = "this container may not make network namespaces"
 LINES = (  # one after the other in one pod
     Line(("version",), 0, netinit.__version__),
     Line(("completion", "bash"), 0, "_NETINIT_COMPLETE"),
+    Line(("help", "NI106"), 0, "NI106 (unknown-annotation)"),
     Line(("render", "-b", "*", "--format", "nft", "--ipv6", "on"), 0, "table inet"),
     Line(("explain", "--to", "10.1.2.3:443", "-b", "*", "-i", "*", "--ipv6", "off"), 0, "captured"),
     Line(("lint", "-b", "80", "-d", "8080"), 0, "1 warning"),
@@ -75,6 +76,8 @@ LINES = (  # one after the other in one pod
     Line(("inject", "-f", "/pod/pod.yaml", "--explain"), 0, "manual injection was asked for"),
     Line(("kube-inject", "-f", "/pod/pod.yaml"), 0, "istio-init"),
     Line(("check-inject", "-f", "/pod/pod.yaml"), 3, "not reached"),
+    Line(("check", "--assume", "injected", "/pod/pod.yaml"), 0, "1 pod"),
+    Line(("why", "--assume", "injected", "/pod/pod.yaml", "--to", "10.1.2.3:443"), 0, "no cause found"),
     Line(("verify", *SIDECAR), 3, "missing", live=True),
     Line(("istio-iptables", *SIDECAR, "--dry-run"), 0, "-A ISTIO_REDIRECT"),
     Line(("istio-iptables", *SIDECAR), 0, "programmed by", live=True),
@@ -201,5 +204,5 @@ def test_a_debug_container_of_kubectl_can_do_what_its_profile_allows(image: Imag
 
 def test_the_help_of_the_image_lists_what_click_knows(image: Image, pod: Pod):
     done = image.run(pod.pid, ["--help"])
-    listed = {line.split()[0] for line in done.stdout.partition("Look:\n")[2].splitlines() if line.startswith("  ") and line[2] != " "}
+    listed = {line.split()[0] for line in done.stdout.partition("Inspect:\n")[2].splitlines() if line.startswith("  ") and line[2] != " "}
     assert (done.returncode, listed) == (0, {words[0] for words in all_commands(root)} - {*ELSEWHERE})
