@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from netinit.base.net import Family
+from netinit.base.net import Family, covers
 from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
-from netinit.rules.matches.packet import Port, Protocol
+from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.hooks import FORWARD, STAGES
@@ -27,6 +27,7 @@ INBOUND, OUTBOUND, THROUGH = "in", "out", "through"
 CONNECTIONS, PACKETS = "connections", "packets"
 TCP = Protocol(name="tcp")
 NOTHING_CAPTURES = "no rule captures it"
+LOOPBACK_TOO = "or it comes back over lo"  # a rule of mangle at PREROUTING counts what NAT redirects at OUTPUT, too
 _DIRECTIONS = {PREROUTING: INBOUND, INPUT: INBOUND, OUTPUT: OUTBOUND, FORWARD: THROUGH}
 _ORDER = (CAPTURED, DIRECT, DROPPED, UNKNOWN)
 
@@ -135,13 +136,34 @@ class _Finder:
         for place, fates in leaving.items():
             entry = fates[0][0]
             captures = entry.matched.target.calls and self._last(entry.table, entry.chain) == place.number
+            captures = captures and not self._leaves_only_loopback(entry)
             if captures and all(alone for _, _, alone in fates):
+                comes_back = entry.table != NAT and entry.hook == PREROUTING
+                because = f"{NOTHING_CAPTURES}, {LOOPBACK_TOO}" if comes_back else NOTHING_CAPTURES
                 others = [] if entry.table != NAT or TCP in entry.matched.matches else refused.get(entry.hook, [])
                 yield Fate(
-                    _DIRECTIONS[entry.hook], DIRECT, 0, CONNECTIONS if entry.table == NAT else PACKETS, NOTHING_CAPTURES,
+                    _DIRECTIONS[entry.hook], DIRECT, 0, CONNECTIONS if entry.table == NAT else PACKETS, because,
                     places=(place, *[one for _, fate, _ in fates for one in fate.less]),
                     less=tuple([one for _, fate, _ in fates for one in fate.places] + others),
                 )  # fmt: skip
+
+    def _leaves_only_loopback(self, entry: RuleHit) -> bool:
+        """Whether nothing from outside leaves the chain uncaptured: its last rule captures all but loopback addresses.
+
+        What the application sends to them, or NAT redirects there, is counted where it begins.
+        """
+        if _DIRECTIONS[entry.hook] != INBOUND:
+            return False
+        chain, before = self._tables[entry.table].get(entry.matched.target.calls), [*entry.matched.matches]
+        while chain and chain.rules:
+            rule = chain.rules[-1].rule
+            others = [match for match in rule.matches if match not in before]
+            if rule.target.captures_at:
+                return len(others) == 1 and _leaves_out_loopback(others[0])
+            if others:
+                return False
+            chain = self._tables[entry.table].get(rule.target.calls)
+        return False
 
     def _part(self, paths: list[RulePath]) -> list[tuple[RuleHit, list[RulePath], list[RuleHit]]]:
         """Split the paths to one rule into countable groups: (counting rule, paths, rules to subtract)."""
@@ -229,6 +251,13 @@ class _Finder:
             if any(one.captures_at for one in list_targets(chains, loaded.rule.target)):
                 return loaded.number
         return 0
+
+
+def _leaves_out_loopback(match: Match) -> bool:
+    """Whether a match leaves out addresses of the loopback network alone, which never come from outside."""
+    if not (isinstance(match, Destination) and match.negated):
+        return False
+    return all(covers(one.family.loopback_network, one) for one in match.networks)
 
 
 def _matches(path: RulePath) -> list[Match]:

@@ -11,24 +11,27 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from netinit.base.errors import OptionError
+from netinit.base.errors import OptionError, TooManyPartsError
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of
 from netinit.options import AUTO, ON, Interception, Options, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
-from netinit.questions.lint.options import NO_EFFECT, REDUNDANT, SHADOWED, WARNING, Finding
+from netinit.questions.lint.options import NO_EFFECT, NOT_EXAMINED, REDUNDANT, SHADOWED, WARNING, Finding
 from netinit.questions.unseen import to_ports
 from netinit.rules.layouts import plan
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.stand_ins import stand_in
+from netinit.simulate.symbolic.diagram import MAX_WORK
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.partition import Divergence, compare
-from netinit.simulate.symbolic.regions import nothing, unite
+from netinit.simulate.symbolic.partition import Divergence, Partition, compare
+from netinit.simulate.symbolic.regions import Region, nothing, unite
+from netinit.simulate.symbolic.space import Space
 
 MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each
 MAX_EXPLAINED = 5  # findings for which a reason is searched, at several proofs each
 CAPTURED_BY_EITHER = {("outbound_ports", "outbound_cidrs"), ("outbound_cidrs", "outbound_ports")}  # each alone captures less
+MAX_TOTAL_WORK = 10 * MAX_WORK  # of all proofs about some options: 20 options with lists take 8 million steps
 NO_DIFFERENCE = "no packet is treated differently without it"
 
 
@@ -39,8 +42,22 @@ class Prover:
         self.options = options
         self._plan = cache(plan)
         self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
-        self.divide = cache(lambda given, space: divide(space, self._load(given).get(space.family)))
+        self.divide = cache(lambda given, space: self._divide(given, space, None))
+        self._left = MAX_TOTAL_WORK
         self.spaces = make_spaces((self._load(options),), {one: stand_in(one) for one in FAMILIES}, free=True)
+
+    def _divide(self, options: SettledOptions, space: Space, region: Region | None) -> Partition:
+        """Divide the packets, or a region of them; each proof has the work of one, and all together have a bound.
+
+        Raises TooManyPartsError.
+        """
+        if self._left < 0:
+            raise TooManyPartsError(f"the proofs for all options take more than {MAX_TOTAL_WORK:,} steps")
+        space.diagram.work = 0
+        try:
+            return divide(space, self._load(options).get(space.family), region)
+        finally:
+            self._left -= space.diagram.work
 
     def differences(self, one: SettledOptions, other: SettledOptions, family: Family | None = None) -> Iterator[Divergence]:
         """Packets that two sets of options treat differently; none is a proof."""
@@ -61,7 +78,7 @@ class Prover:
                 if any(rule.origin and rule.origin.option == flag.field for hit in part.path for rule in hit.rules[:MAX_ITEMS])
             ]
             if other and met:
-                others = divide(space, self._load(other).get(space.family), unite([nothing(space), *met]) & to_ports(space))
+                others = self._divide(other, space, unite([nothing(space), *met]) & to_ports(space))
                 if compare(self.divide(self.options, space), others):
                     return True
         return False
@@ -111,9 +128,12 @@ def find_without_effect(options: SettledOptions, known: frozenset[str] = frozens
     for flag in given_flags(options):
         if flag.label in known or flag.default == AUTO:  # depends on the pod
             continue
-        for finding in _check_option(prover, flag, explained=left > 0):
-            left -= 1
-            yield finding
+        try:
+            for finding in _check_option(prover, flag, explained=left > 0):
+                left -= 1
+                yield finding
+        except TooManyPartsError as error:
+            yield Finding(WARNING, NOT_EXAMINED, flag.label, f"it is not proved whether it has an effect: {error}")
 
 
 def _check_option(prover: Prover, flag: Flag, *, explained: bool) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from netinit.options.kinds import ALL, INTERFACES
 from netinit.rules.model import Plan
 
 ERROR, WARNING = "error", "warning"  # error: traffic is lost or loops; warning: no effect, or a surprising one
-NO_EFFECT, SHADOWED, REDUNDANT = "no-effect", "shadowed", "redundant"
+NO_EFFECT, SHADOWED, REDUNDANT, NOT_EXAMINED = "no-effect", "shadowed", "redundant", "effect-unknown"
 
 
 @dataclass(frozen=True, slots=True)
