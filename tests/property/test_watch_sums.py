@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from allpackets import POD, around
 from core import FAMILIES, load_plan, plan
-from netinit.live.verdict_counters import INBOUND, LOOPBACK_TOO, OUTBOUND, Place, count_rules, find_fates
 from netinit.base.net import bounds_of
+from netinit.live.verdict_counters import INBOUND, LOOPBACK_TOO, OUTBOUND, Place, count_rules, find_fates
 from netinit.options import TPROXY
 from netinit.options.command_line import write_command
 from netinit.rules.model import MANGLE, PREROUTING
