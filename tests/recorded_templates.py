@@ -16,6 +16,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from netinit.inject.adding.meshconfig import MeshConfig
+
 RECORDED = Path(__file__).parent / "unit" / "inject" / "recorded" / "template-types.json"
 FIELDS = Path(__file__).parent / "unit" / "inject" / "template_fields.json"
 
@@ -189,6 +191,12 @@ def cases() -> dict[str, tuple[dict[str, object], dict[str, object], list[str]]]
         "a pod with nothing": ({"metadata": {}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}}, {}, list(expressions())),
         "quantities": ({"metadata": {}, "spec": {"containers": containers}}, {}, list(of_quantities())),
     }
+
+
+def read_mesh(tree: dict[str, object]) -> MeshConfig:
+    """Read a mesh with curves for mTLS, which Istio's types have and its check of a mesh refuses."""
+    mesh = MeshConfig.load({name: value for name, value in tree.items() if name != "meshMTLS"})
+    return mesh.replace(fields={**mesh.fields, "meshMTLS": tree.get("meshMTLS")})
 
 
 def settled(text: str) -> str:

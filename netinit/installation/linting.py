@@ -20,7 +20,6 @@ from netinit.base.errors import ConfigError, NetinitError
 from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.adding.config import load_config
-from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from netinit.inject.adding.settings import Settings
 from netinit.inject.deciding.webhooks import (
     INJECTION_LABEL,
@@ -30,6 +29,7 @@ from netinit.inject.deciding.webhooks import (
     Webhook,
     parse_injectors,
 )
+from netinit.questions.configuration_check import find_template_problems, try_canaries
 from netinit.serving.certificates import describe, find_missing_name, leads_to, split_pem
 
 ERROR, WARNING = "error", "warning"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from netinit.base.errors import ConfigError, OptionError, ParseError
+from netinit.base.errors import OptionError, ParseError
 from netinit.base.sanitize import shorten
 from netinit.inject.deciding.manifest_survey import FileSurvey, read_pods, survey_files, without_pods
 from netinit.inject.deciding.manifests import ManifestFile
@@ -85,14 +85,14 @@ class Outlook:
     def _read_config(self) -> InjectionConfig:
         from netinit.inject.adding.config import load_config
         from netinit.inject.adding.installations import refuse_empty
+        from netinit.inject.adding.places import Files
 
         files = {"--injectConfigFile": self.config_file, "--meshConfigFile": self.mesh_file, "--valuesFile": self.values_file}
         source, mesh, values = (refuse_empty(read_file(name, label), label) if name else None for label, name in files.items())
-        try:
-            return load_config(source, values=values, mesh=mesh, lazily=True)
-        except ConfigError as error:
-            given = next((f"{label} {shorten(name)}: " for label, name in files.items() if name), "")
-            raise ConfigError(f"{given}{error}") from error
+        named = [f"{label} {name}" if name else "" for label, name in files.items()]
+        return load_config(
+            source, values=values, mesh=mesh, lazily=True, files=Files(templates=named[0], mesh=named[1], values=named[2])
+        )
 
 
 @dataclass(frozen=True, slots=True)

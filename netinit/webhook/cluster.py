@@ -122,6 +122,8 @@ class WatchedCluster:
             values=texts.values if texts.values is not None else data["config"].get("values"),
             mesh=data["mesh"].get("mesh", texts.mesh),
             origin=self._config_map(self._settings.config_map) if self._settings.config_map else texts.origin,
+            values_origin=texts.values_origin,
+            mesh_origin=self._config_map(self._settings.mesh_map) if self._settings.mesh_map else texts.mesh_origin,
         )
         await self._take(target, changed or list(current.values()))
 
@@ -142,7 +144,8 @@ class WatchedCluster:
                 stored = strings((await self._client.get(api.CONFIG_MAPS, name, self._namespace)).get("data"))
                 if stored:
                     origin = f"{label}, the last good one of {stored.get('origin')}"
-                    await self._config.restore(Texts(**{key: stored.get(key) for key in _TEXTS}, origin=origin))
+                    config, values, mesh = (stored.get(key) for key in _TEXTS)
+                    await self._config.restore(Texts(config=config, values=values, mesh=mesh, origin=origin))
             served = self._state.served
             if served and not served.is_restored and served.texts != self._saved:
                 target = asdict(served.texts)

@@ -6,21 +6,33 @@ import gc
 import hashlib
 from dataclasses import dataclass
 
-from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.errors import ConfigError
 from netinit.inject.adding import guard
 from netinit.inject.adding.config import InjectionConfig, load_config
-from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
+from netinit.inject.adding.installations import TEMPLATES
+from netinit.inject.adding.places import Files, SettingsText, errors_of
 from netinit.inject.adding.settings import Settings
+from netinit.questions.configuration_check import find_template_problems, try_canaries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The source texts of a configuration; None for the default. `origin` is for messages."""
+    """The source texts of a configuration; None for the default.
+
+    `origin`: where they are from, for messages; `values_origin` and `mesh_origin`, where they are from elsewhere.
+    """
 
     config: str | None = None
     values: str | None = None
     mesh: str | None = None
     origin: str = "netinit's own templates"
+    values_origin: str = ""
+    mesh_origin: str = ""
+
+    @property
+    def files(self) -> Files:
+        """The names for messages."""
+        return Files(templates=self.origin, values=self.values_origin or self.origin, mesh=self.mesh_origin or self.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +56,9 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
     """Parse the texts and inject canary pods. Raises ConfigError."""
     if texts.config is not None and not texts.config.strip():
         raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
-    try:
-        config = load_config(texts.config, values=texts.values, mesh=texts.mesh)
-    except NetinitError as error:
-        raise ConfigError(f"{texts.origin}: {error}") from error
-    refused = tuple([str(one) for one in try_canaries(config, settings) if one.problem])
+    config = load_config(texts.config, values=texts.values, mesh=texts.mesh, files=texts.files)
+    with errors_of(SettingsText(what=TEMPLATES, file=texts.origin)):
+        refused = tuple([str(one) for one in try_canaries(config, settings) if one.problem])
     template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
         config=config,

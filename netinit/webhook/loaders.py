@@ -107,7 +107,10 @@ def read_files(settings: ServeSettings) -> Texts:
     if values is None and config is not None and Path(settings.inject_config).is_dir():
         values = _read("--injectConfig", settings.inject_config, "values", optional=True)
     mesh = _read("--meshConfig", settings.mesh_config, "mesh")
-    return Texts(config=config, values=values, mesh=mesh, origin=settings.inject_config or Texts().origin)
+    return Texts(
+        config=config, values=values, mesh=mesh, origin=settings.inject_config or Texts().origin,
+        values_origin=settings.values_file, mesh_origin=settings.mesh_config,
+    )  # fmt: skip
 
 
 def _read(flag: str, name: str, key: str, *, optional: bool = False) -> str | None:

@@ -22,6 +22,7 @@ from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.decision import decide
 from netinit.inject.deciding.manifests import PodOwner
 from netinit.inject.deciding.warnings import PROXY_OWNER, PodFinding
+from netinit.questions.canary_rules import refuses_to_start
 from netinit.questions.injection_advice import advise
 from netinit.webhook.configuration import Served
 from netinit.webhook.pod_events import SHARED_USER, PodEvent, find_involved
@@ -237,6 +238,8 @@ def _decide(review: _Review, pod: Tree, served: Served, environment: Mapping[str
     except NetinitError as error:
         reason = "template" if isinstance(error, ConfigError) else "pod"
         return _deny(review, reason, escape(shorten("; ".join(str(error).splitlines()), _MAX_MESSAGE)))
+    if unreadable := refuses_to_start(injected):
+        return _deny(review, "pod", escape(shorten("; ".join(unreadable), _MAX_MESSAGE)))
     found = advise(pod, injected, served.config)
     review.warnings += map(str, found)
     shared = [str(one) for one in found if isinstance(one, PodFinding) and one.kind == PROXY_OWNER]

@@ -18,14 +18,16 @@ from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig
-from netinit.inject.adding.configuration_check import find_template_problems, try_canaries
 from netinit.inject.adding.injection_report import Verdict, judge
+from netinit.inject.adding.installations import TEMPLATES
+from netinit.inject.adding.places import SettingsText, errors_of
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
 from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, parse_webhooks
 from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
+from netinit.questions.configuration_check import find_template_problems, try_canaries
 from netinit.questions.lint import lint
 
 INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
@@ -143,7 +145,8 @@ def check_config(flags: CheckFlags) -> int:
     """Print the problems and return 1 if pods would be rejected. Raises ConfigError if nothing would be injected."""
     config = inject_inputs.read_config(flags)
     settings = inject_inputs.settings_of(flags)
-    tried = try_canaries(config, settings)
+    with errors_of(SettingsText(what=TEMPLATES, file=flags.config_file)):
+        tried = try_canaries(config, settings)
     problems = list(find_template_problems(config, settings))
     known = {problem.message for problem in problems}
     others = [line for line in config.warnings if not any(line.startswith(message) for message in known)]

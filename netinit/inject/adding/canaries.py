@@ -6,10 +6,22 @@ Defaults are set before admission, and so are those of the plugins ServiceAccoun
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from netinit.base.tree import Tree
+from netinit.inject.adding.settings import GROUPS_ANNOTATION, UID_RANGE
+from netinit.inject.deciding.containers import PROXY
 
 NAMESPACE = "canary"
 _TOKEN = "kube-api-access-canary"  # noqa: S105 - the name of a volume
+
+
+class Canary(NamedTuple):
+    """A pod to try; `namespace`: the annotations of its namespace."""
+
+    pod: Tree
+    namespace: Mapping[str, str] = {}
 
 
 def _owned_by(api_version: str, kind: str, name: str, labels: dict[str, str]) -> Tree:
@@ -25,6 +37,14 @@ def _probe(path: str) -> Tree:
     return {**action, "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 
 
+def _container(name: str, image: str, **given: object) -> Tree:
+    return {
+        "name": name, "image": image, **given, "resources": {}, "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File", "imagePullPolicy": "Always",
+        "volumeMounts": [{"name": _TOKEN, "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
+    }  # fmt: skip
+
+
 def _pod(metadata: Tree, restarts: str, **container: object) -> Tree:
     """Return a pod of one container, with the defaults of all that is not given."""
     tolerations = [
@@ -36,13 +56,9 @@ def _pod(metadata: Tree, restarts: str, **container: object) -> Tree:
         {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
     ]
-    app = {
-        "name": "app", "image": "canary", **container, "resources": {}, "terminationMessagePath": "/dev/termination-log",
-        "terminationMessagePolicy": "File", "imagePullPolicy": "Always",
-        "volumeMounts": [{"name": _TOKEN, "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}],
-    }  # fmt: skip
     spec = {
-        "volumes": [{"name": _TOKEN, "projected": {"sources": sources, "defaultMode": 420}}], "containers": [app],
+        "volumes": [{"name": _TOKEN, "projected": {"sources": sources, "defaultMode": 420}}],
+        "containers": [_container("app", "canary", **container)],
         "restartPolicy": restarts, "terminationGracePeriodSeconds": 30, "dnsPolicy": "ClusterFirst",
         "serviceAccountName": "default", "serviceAccount": "default",
         "securityContext": {}, "schedulerName": "default-scheduler", "tolerations": tolerations, "priority": 0,
@@ -56,10 +72,38 @@ _PROBES = {"livenessProbe": _probe("/live"), "readinessProbe": _probe("/ready"),
 _OF_DEPLOYMENT = _owned_by("apps/v1", "ReplicaSet", "canary-5d4f8c7b9d", {"app": "canary", "pod-template-hash": "5d4f8c7b9d"})
 _OF_JOB = _owned_by("batch/v1", "Job", "canary", {"batch.kubernetes.io/job-name": "canary", "job-name": "canary"})
 BARE_POD = _pod({"name": "canary", "namespace": NAMESPACE, "labels": {"app": "canary"}}, "Always", ports=_PORTS)
-CANARIES = {
-    "a pod of a Deployment with probes": _pod(_OF_DEPLOYMENT, "Always", ports=_PORTS, **_PROBES),
-    "a pod of a Deployment without probes": _pod(_OF_DEPLOYMENT, "Always", ports=_PORTS),
-    "a pod of a Job": _pod(_OF_JOB, "Never"),
-    "a pod without an owner": BARE_POD,
+
+
+def _with_own_proxy(pod: Tree) -> Tree:
+    """Return the pod with a container of the proxy that has some settings of its own, and the template's image."""
+    own = _container(PROXY, "auto", env=[{"name": "CANARY", "value": "yes"}])
+    return {**pod, "spec": {**pod["spec"], "containers": [*pod["spec"]["containers"], own]}}
+
+
+_UID = 1000650000
+_OF_OPENSHIFT = {UID_RANGE: f"{_UID}/10000", GROUPS_ANNOTATION: f"{_UID}/10000"}
+
+
+def _on_openshift(pod: Tree) -> Tree:
+    """Return the pod as OpenShift's admission changes it before webhooks see it, with restricted-v2 as for most pods."""
+    context = {
+        "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True, "runAsUser": _UID,
+    }  # fmt: skip
+    spec = {
+        **pod["spec"], "containers": [{**one, "securityContext": context} for one in pod["spec"]["containers"]],
+        "securityContext": {"seLinuxOptions": {"level": "s0:c26,c5"}, "fsGroup": _UID, "seccompProfile": {"type": "RuntimeDefault"}},
+        "imagePullSecrets": [{"name": "default-dockercfg-canary"}],
+    }  # fmt: skip
+    return {**pod, "metadata": {**pod["metadata"], "annotations": {"openshift.io/scc": "restricted-v2"}}, "spec": spec}
+
+
+_DEPLOYED = _pod(_OF_DEPLOYMENT, "Always", ports=_PORTS)
+CANARIES: Mapping[str, Canary] = {
+    "a pod of a Deployment with probes": Canary(_pod(_OF_DEPLOYMENT, "Always", ports=_PORTS, **_PROBES)),
+    "a pod of a Deployment without probes": Canary(_DEPLOYED),
+    "a pod of a Job": Canary(_pod(_OF_JOB, "Never")),
+    "a pod without an owner": Canary(BARE_POD),
+    "a pod with an own istio-proxy": Canary(_with_own_proxy(_DEPLOYED)),
+    "a pod on OpenShift": Canary(_on_openshift(_DEPLOYED), _OF_OPENSHIFT),
 }
 """By what they stand for, as messages name them."""

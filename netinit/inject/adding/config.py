@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.base.data import read_data
-from netinit.base.errors import ConfigError, InjectionError
+from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
@@ -24,11 +24,14 @@ from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.template import Template
 from netinit.golang.template.origins import Trusted
 from netinit.golang.template.values import Struct
-from netinit.inject.adding.installations import Installation, read_installation
+from netinit.inject.adding import places
+from netinit.inject.adding.installations import MESH, TEMPLATES, VALUES, Installation, read_installation
 from netinit.inject.adding.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.adding.meshconfig import MeshConfig
+from netinit.inject.adding.places import Files, SettingError, SettingsText, errors_of
 from netinit.inject.adding.schema import LazyMapping
 from netinit.inject.adding.values import merge_values, misfit_texts, set_values
+from netinit.inject.adding.values_checks import find_unfit_values
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.webhooks import Selector
 
@@ -73,6 +76,11 @@ class InjectionConfig(Record):
     brackets: bool = False
     plain_proxy: bool = False  # for a template from before 1.7: ProxyConfig has plain numbers instead of pointers
 
+    @property
+    def renders_pods(self) -> bool:
+        """Whether templates render partial pods; classic ones render lists of containers."""
+        return not self.classic
+
     @functools.cached_property
     def mesh_structs(self) -> tuple[Struct, Struct]:
         """The mesh's ProxyConfig and MeshConfig as template data."""
@@ -95,6 +103,11 @@ class InjectionConfig(Record):
             for name, position, is_certain in error.failures
         )
 
+    def is_of_own_templates(self, error: InjectionError) -> bool:
+        """Whether only netinit's own templates fail, which need nothing that a pod may lack: values or mesh are wrong."""
+        own = _own_templates()
+        return bool(error.failures) and all(self.sources[name] == own.get(name) for name, _, _ in error.failures)
+
     @property
     def version(self) -> str:
         """The SHA-256 of the classic template in hexadecimal, as in classic status annotations."""
@@ -110,39 +123,39 @@ def load_config(
     mesh: str | Tree | MeshConfig | None = None,
     settings: tuple[str, ...] = (),
     lazily: bool = False,
+    files: Files | None = None,
 ) -> InjectionConfig:
     """Parse a configuration, from its text or from a ConfigMap (text or tree); None: the package's own.
 
     `values` and `mesh` (JSON or YAML text, or a tree) replace those of the ConfigMap; over the package's own values, they
-    are merged as by Helm, and null removes a key. `settings`: Helm's --set, applied
-    last. `lazily`: parse templates on first use, without warnings, for programs that inject few pods. Raises
-    ConfigError and, for `settings`, OptionError.
+    are merged as by Helm, and null removes a key. `settings`: Helm's --set, applied last. `lazily`: parse templates on first use,
+    without warnings, for few pods. `files`: the names of the three, for messages. Raises ConfigError and, for `settings`, OptionError.
 
     A non-default template that cannot be parsed is listed in `broken` and `warnings`; pods that request it get the
     ConfigError.
     """
-    installation = read_installation(source, values, None if isinstance(mesh, MeshConfig) else mesh)
-    mesh, values = mesh if isinstance(mesh, MeshConfig) else installation.mesh, installation.values
-    own = read_data("injection.yaml") if source is None else source
-    tree, own_values = _unpacked(_parsed(installation.templates or own, "injector configuration"))
-    loaded = _load_values(own_values if values is None else values)
-    loaded = merge_values(default_values(), loaded) if source is None else loaded
-    if isinstance(tree.get("templates"), dict) and (wrong := misfit_texts(loaded)):
-        raise ConfigError("\n".join(f"values: {line}" for line in wrong))
-    if settings:
-        loaded = mapping(with_floats(set_values(loaded, settings)))
+    files = files or Files()
+    installation = read_installation(source, values, None if isinstance(mesh, MeshConfig) else mesh, files)
+    of_templates = SettingsText(what=TEMPLATES, text=source, file=files.templates)
+    of_values = SettingsText(what=VALUES, text=values, file=files.values, places=places.VALUES)
+    of_mesh = SettingsText(what=MESH, text=mesh, file=files.mesh, places=places.MESH)
+    with errors_of(of_templates):
+        tree, own_values = _unpacked(_parsed(_own_or(installation.templates, "injection.yaml"), TEMPLATES))
+    if own_values is not None and installation.values is None:
+        of_values = of_values.replace(text=source, file=files.templates)
+    with errors_of(of_values):
+        loaded = _load_values(own_values if installation.values is None else installation.values)
+        before = merge_values(default_values(), loaded) if source is None else loaded
+        loaded = _with_settings(before, settings, is_classic="templates" not in tree)
     tree, warnings = _as_installed(tree, loaded) if source is None else tree, list[str]()
-    if isinstance(tree.get("templates"), dict):
-        fields = _current(tree, warnings, lazily=lazily)
-    elif isinstance(tree.get("template"), str):
-        fields = _classic(tree)
-    else:
-        raise ConfigError(
-            f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}"
-        )
+    with errors_of(of_values if source is None else of_templates):  # netinit's own are changed by values alone
+        fields = _read_templates(tree, warnings, lazily=lazily)
+    with errors_of(of_values):
+        _refuse_unfit(before, loaded, fields["sources"])
     warnings += _warn_of_keys(installation, fields["sources"])
-    if not isinstance(mesh, MeshConfig):
-        mesh = MeshConfig.load(mesh, classic=fields.get("brackets", False))
+    beside = {VALUES: of_values, TEMPLATES: of_templates}.get(installation.mesh_beside, of_mesh)
+    with errors_of(beside.replace(what=MESH, places=places.MESH)):
+        loaded_mesh = _load_mesh(mesh if isinstance(mesh, MeshConfig) else installation.mesh, fields)
     return InjectionConfig(
         **fields,
         policy=_read_policy(tree, warnings),
@@ -150,9 +163,25 @@ def load_config(
         always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
         injected_annotations=strings(tree.get("injectedAnnotations")),
         values=loaded,
-        mesh=mesh,
+        mesh=loaded_mesh,
         warnings=tuple(warnings),
     )
+
+
+def _load_mesh(mesh: str | Tree | MeshConfig | None, fields: Mapping[str, Any]) -> MeshConfig:
+    """Return the mesh's configuration; `fields`: of the templates, which tell the release."""
+    if isinstance(mesh, MeshConfig):
+        return mesh
+    return MeshConfig.load(mesh, classic=fields.get("brackets", False), is_early=fields["classic"])
+
+
+@functools.cache
+def _own_templates() -> Mapping[str, str]:
+    return strings(_parsed(read_data("injection.yaml"), TEMPLATES).get("templates"))
+
+
+def _own_or(given: str | Tree | None, ours: str) -> str | Tree:
+    return read_data(ours) if given is None else given
 
 
 def _as_installed(tree: Tree, values: Tree) -> Tree:
@@ -165,6 +194,33 @@ def _as_installed(tree: Tree, values: Tree) -> Tree:
     given = {key: webhook[key] for key in _WRITTEN_BY_CHART if webhook.get(key)}
     templates = {**mapping(tree.get("templates")), **mapping(webhook.get("templates"))}
     return {**tree, **given, "templates": templates, **({"policy": policy} if policy else {})}
+
+
+def _read_templates(tree: Tree, warnings: list[str], *, lazily: bool) -> dict[str, Any]:
+    """Return the fields of a configuration that its templates fill."""
+    if isinstance(tree.get("templates"), dict):
+        return _current(tree, warnings, lazily=lazily)
+    if isinstance(tree.get("template"), str):
+        return _classic(tree)
+    raise ConfigError(f"injector configuration: it has neither 'templates' (current) nor 'template' (classic), but {_listed(tree)}")
+
+
+def _with_settings(loaded: Tree, settings: tuple[str, ...], *, is_classic: bool) -> Tree:
+    """Return the values with Helm's --set over them. Raises SettingError for values of types that no chart takes."""
+    if not is_classic and (wrong := misfit_texts(loaded)):
+        raise SettingError(VALUES, wrong)
+    return mapping(with_floats(set_values(loaded, settings))) if settings else loaded
+
+
+def _refuse_unfit(before: Tree, loaded: Tree, sources: Mapping[str, str]) -> None:
+    """Raise SettingError for values with which no pod could run, OptionError for settings of `--set`; `before`: without these."""
+    texts = "".join(sources.values())
+    unfit = list(find_unfit_values(loaded, texts))
+    of_files = unfit if loaded is before else [one for one in find_unfit_values(before, texts) if one in unfit]
+    if of_files:
+        raise SettingError(VALUES, of_files)
+    if unfit:
+        raise OptionError(*[f"--set: {path}: {problem}" for path, problem in unfit])
 
 
 def _read_policy(tree: Tree, warnings: list[str]) -> str:

@@ -21,6 +21,7 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.inject.adding.mesh_messages import fields_of
+from netinit.inject.adding.places import Files, SettingsText, errors_of
 from netinit.inject.adding.values import TEXT_VALUES, merge_values
 
 TEMPLATES, VALUES, MESH = "injector configuration", "values", "mesh"
@@ -49,28 +50,38 @@ _WANTED = {
 class Installation(Record):
     """What was given for templates, values and mesh: a text or a tree, None if it is netinit's own.
 
+    `mesh_beside`: VALUES or TEMPLATES, if the mesh's configuration was in that file.
     `unknown_values`: keys that only a template of one's own may read, with a warning. `warnings`: of what else is without effect.
     """
 
     templates: str | Tree | None = None
     values: str | Tree | None = None
     mesh: Any = None
+    mesh_beside: str = ""
     unknown_values: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-def read_installation(templates: str | Tree | None, values: str | Tree | None, mesh: Any) -> Installation:
+def read_installation(
+    templates: str | Tree | None, values: str | Tree | None, mesh: Any, files: Files | None = None
+) -> Installation:
     """Find what each file sets among its documents. Raises ConfigError for a file that sets nothing of it.
 
-    A mesh that is not given is that beside the values or templates, if there is one.
+    A mesh that is not given is that beside the values or templates, if there is one. `files`: their names, for messages.
     """
-    of_templates, of_values = _take(templates, TEMPLATES, _of_templates), _take(values, VALUES, _of_values)
-    of_mesh = _take(mesh, MESH, _of_mesh) if isinstance(mesh, (str, dict)) else _Found(mesh)
-    found = next((one for one in (of_mesh.taken, of_values.mesh, of_templates.mesh) if one is not None), None)
+    files = files or Files()
+    with errors_of(SettingsText(what=TEMPLATES, file=files.templates)):
+        of_templates = _take(templates, TEMPLATES, _of_templates)
+    with errors_of(SettingsText(what=VALUES, file=files.values)):
+        of_values = _take(values, VALUES, _of_values)
+    with errors_of(SettingsText(what=MESH, file=files.mesh)):
+        of_mesh = _take(mesh, MESH, _of_mesh) if isinstance(mesh, (str, dict)) else _Found(mesh)
+    meshes = {"": of_mesh.taken, VALUES: of_values.mesh, TEMPLATES: of_templates.mesh}
+    beside = next((what for what, one in meshes.items() if one is not None), "")
     warnings = dict.fromkeys([text for one in (of_templates, of_values, of_mesh) for text in _warn_of_spec(one.holder or {})])
     return Installation(
-        templates=of_templates.taken, values=of_values.taken, mesh=found, unknown_values=tuple(_unknown_values(of_values.taken)),
-        warnings=(*warnings, *_unknown_mesh(found)),
+        templates=of_templates.taken, values=of_values.taken, mesh=meshes[beside], mesh_beside=beside,
+        unknown_values=tuple(_unknown_values(of_values.taken)), warnings=(*warnings, *_unknown_mesh(meshes[beside])),
     )  # fmt: skip
 
 
@@ -264,6 +275,6 @@ def _unknown_mesh(mesh: Any) -> Iterator[str]:
     tree = mesh if isinstance(mesh, dict) else _tree_of(mesh) if isinstance(mesh, str) else {}
     for place, fields, name in (("", tree, "MeshConfig"), ("defaultConfig.", mapping(tree.get("defaultConfig")), "ProxyConfig")):
         names = fields_of(name).values()
-        known = {field.json_name for field in names} | {field.source_name for field in names if place}
+        known = {name for field in names for name in (field.json_name, field.source_name) if name != "default_config"}
         for key in [key for key in fields if key not in known][:_MOST_UNKNOWN]:
             yield f"mesh: {quote(place + key)} is not a field of {name}, and has no effect{_hint(key, known)}"

@@ -132,13 +132,11 @@ def _read(kind: str, value: Any, path: str) -> Any:
     if kind.startswith("[]"):
         if not isinstance(value, list):
             raise ConfigError(f"{path}: {shown(value)} must be a list")
-        return [_read(kind[2:], item, f"{path}[{number}]") for number, item in enumerate(value)]
+        return [_read_item(kind[2:], item, f"{path}[{number}]") for number, item in enumerate(value)]
     if kind.startswith("map["):
         if not isinstance(value, dict):
             raise ConfigError(f"{path}: {shown(value)} must be a map")
-        of_items = kind.partition("]")[2]
-        given = {key: "" if value[key] is None and of_items == "string" else value[key] for key in sorted(value)}
-        return {key: _read(of_items, item, f"{path}.{key}") for key, item in given.items()}
+        return {key: _read_item(kind.partition("]")[2], value[key], f"{path}.{key}") for key in sorted(value)}
     if kind.startswith("enum:"):
         return _read_enum(enum_names(kind[5:]), value, path)
     if (number := kind.removesuffix("Value").lower()) in _RANGES:
@@ -159,6 +157,12 @@ def _read(kind: str, value: Any, path: str) -> Any:
     raise ConfigError(f"{path}: {shown(value)} must be {wanted}")
 
 
+def _read_item(kind: str, value: Any, path: str) -> Any:
+    """Read an item of a list or map, where null is the type's zero value."""
+    zero: Any = "" if kind == "string" else {} if is_message(kind) else 0 if kind in _RANGES or kind.startswith("enum:") else None
+    return _read(kind, zero if value is None else value, path)
+
+
 def _read_enum(names: Any, value: Any, path: str) -> Any:
     if isinstance(value, str) and value in names.values():
         return value
@@ -170,7 +174,7 @@ def _read_enum(names: Any, value: Any, path: str) -> Any:
 def whole_number(kind: str, value: Any, path: str) -> Any:
     """Return a number of this kind, a text for one of 64 bits. Raises ConfigError."""
     low, high = _RANGES[kind]
-    is_number_text = isinstance(value, str) and re.match(_WHOLE, value) is not None
+    is_number_text = isinstance(value, str) and re.match(_WHOLE, value.strip(" \t\r\n")) is not None
     number = int(value) if is_number_text or (isinstance(value, float) and value.is_integer()) else value
     if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
         raise ConfigError(f"{path}: {shown(value)} must be a whole number from {low} to {high}")

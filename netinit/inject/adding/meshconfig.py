@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from netinit.base.data import read_data
 from netinit.base.errors import ConfigError
-from netinit.base.net import MAX_PORT, parse_address
 from netinit.base.records import Record
-from netinit.base.tree import Tree, clone, mapping, shown, string, strings
+from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.golang.template.values import Int32
-from netinit.golang.times import NANOSECONDS
-from netinit.inject.adding.mesh_messages import Message, duration, read_message, whole_number
+from netinit.inject.adding.mesh_checks import find_mesh_problems, find_proxy_problems
+from netinit.inject.adding.mesh_messages import Message, read_message
+from netinit.inject.adding.places import SettingError, split_problem
 from netinit.inject.deciding.webhooks import REVISION_LABEL
 
-_LABEL = "[a-zA-Z0-9_](?:[a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?"
-_MAX_HOST = 255
+_DEFAULT_CONFIG = ("defaultConfig", "default_config")  # Istio reads only the first
 _CLUSTER_NAMES = ("serviceCluster", "tracingServiceName")
 _KEPT_HEADERS = ("forwardedClientCert", "requestId", "attemptCount", "server", "envoyDebugHeaders")
 """Headers of the mesh that a pod's proxyHeaders keep unless they name them."""
@@ -41,58 +39,30 @@ def _read_defaults(era: str) -> tuple[Tree, Tree]:
     return mesh, proxy
 
 
-def read_proxy_config(tree: Tree) -> Tree:
-    """Return the fields of a ProxyConfig, normalized. Raises ConfigError for what Istio rejects."""
-    fields = read_message("ProxyConfig", tree, whole=False)
-    problems = [
-        f"{name}: {shown(value)} {problem}"
-        for name, value in fields.items()
-        if (problem := _problem(name, value)) is not None
-    ]
-    tracing = mapping(fields.get("tracing"))
-    servers = {name: fields.get(name) for name in ("envoyMetricsService", "envoyAccessLogService")}
-    servers |= {f"tracing.{name}": tracing.get(name) for name in ("zipkin", "lightstep", "datadog")}
-    for name, server in servers.items():
-        address = mapping(server).get("address", "" if name.startswith("tracing.") else None)
-        if server is not None and address is not None and (problem := _bad_address(address)):
-            problems.append(f"{name}.address: {shown(address)} {problem}")
-    tls = mapping(tracing.get("tlsSettings"))
-    if tls.get("mode") == "MUTUAL" and not (tls.get("clientCertificate") and tls.get("privateKey")):
-        problems.append("tracing.tlsSettings: mode MUTUAL needs clientCertificate and privateKey")
-    if problems:
-        raise ConfigError("; ".join(problems))
-    return fields
-
-
-def _problem(name: str, value: Any) -> str | None:
-    if name in {"configPath", "binaryPath", "serviceCluster", "discoveryAddress"} and not value:
-        return "must not be empty"
-    if name in {"proxyAdminPort", "statusPort"} and not 1 <= value <= MAX_PORT:
-        return f"must be a port from 1 to {MAX_PORT}"
-    if name in {"discoveryAddress", "statsdUdpAddress", "envoyMetricsServiceAddress"} and value:
-        return _bad_address(value)
-    if name == "drainDuration":
-        total = duration(value) or 0
-        return None if total > 0 and total % NANOSECONDS == 0 else "must be whole seconds, and at least one"
-    if name == "controlPlaneAuthPolicy" and value not in {"NONE", "MUTUAL_TLS"}:
-        return "must be NONE or MUTUAL_TLS"
-    return None
-
-
-def _bad_address(text: str) -> str | None:
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or (":" in host and not bracketed):
-        return "must be HOST:PORT"
-    if not (port.isascii() and port.isdigit() and len(port) <= 8 and 1 <= int(port) <= MAX_PORT):  # noqa: PLR2004
-        return f"must be HOST:PORT with a port from 1 to {MAX_PORT}"
-    if len(host) <= _MAX_HOST and all(re.fullmatch(_LABEL, label) for label in host.removesuffix(".").split(".")):
-        return None
+def _read_valid(message: str, tree: Tree) -> tuple[Tree, list[tuple[str, str]]]:
+    """Return the fields of a message that can be read, and what is wrong with the others."""
     try:
-        parse_address(host[1:-1] if bracketed else host)
-    except ValueError:
-        return "must be HOST:PORT with the name or the address of a host"
-    return None
+        return read_message(message, tree, whole=False), []
+    except ConfigError:
+        fields: Tree = {}
+        problems = []
+        for name, value in tree.items():
+            try:
+                fields |= read_message(message, {name: value}, whole=False)
+            except ConfigError as error:
+                problems.append(split_problem(error))
+        return fields, problems
+
+
+def read_proxy_config(tree: Any) -> Tree:
+    """Return the fields of a ProxyConfig, normalized. Raises SettingError for what Istio rejects."""
+    if not isinstance(tree, dict):
+        raise SettingError("", [("ProxyConfig", f"{shown(tree)} must be a mapping")])
+    fields, problems = _read_valid("ProxyConfig", tree)
+    problems += find_proxy_problems(fields)
+    if problems:
+        raise SettingError("", problems)
+    return fields
 
 
 class ProxyConfig(Record):
@@ -101,12 +71,12 @@ class ProxyConfig(Record):
     fields: Tree
     defaults: Mapping[str, Any]
 
-    def overlaid(self, tree: Tree) -> ProxyConfig:
-        """Return this configuration with another's fields over it. Raises ConfigError."""
+    def overlaid(self, tree: Any) -> ProxyConfig:
+        """Return this configuration with another's fields over it. Raises SettingError."""
         try:
             given = read_proxy_config(tree)
-        except ConfigError as error:
-            raise ConfigError(f"ProxyConfig: {error}") from None
+        except SettingError as error:
+            raise SettingError("ProxyConfig", error.problems) from None
         fields = dict(self.fields)
         for name, value in given.items():
             merged = value
@@ -144,8 +114,11 @@ class MeshConfig(Record):
     proxy: ProxyConfig
 
     @classmethod
-    def load(cls, source: str | Tree | None = None, *, classic: bool = False) -> MeshConfig:
-        """Parse a MeshConfig: YAML (the key `mesh` of the ConfigMap `istio`), or a tree; None: the defaults. Raises ConfigError."""
+    def load(cls, source: str | Tree | None = None, *, classic: bool = False, is_early: bool = False) -> MeshConfig:
+        """Parse a MeshConfig: YAML (the key `mesh` of the ConfigMap `istio`), or a tree; None: the defaults. Raises ConfigError.
+
+        `classic`: with the defaults of Istio 1.0 and 1.1. `is_early`: of a release before 1.9, whose charts set no trust domain.
+        """
         try:
             tree = goyaml.load(source) if isinstance(source, str) else source
         except YamlError as error:
@@ -154,23 +127,20 @@ class MeshConfig(Record):
             raise ConfigError("mesh: the configuration must be a mapping such as `defaultConfig: {…}`")
         tree = mapping(tree)
         if tree.get("kind") == "ConfigMap":
-            return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic)
-        if "defaultConfig" in tree and not isinstance(tree["defaultConfig"], (dict, type(None))):
-            raise ConfigError(f"mesh: defaultConfig must be a mapping, not {shown(tree['defaultConfig'])}")
+            return cls.load(string(mapping(tree.get("data")).get("mesh")), classic=classic, is_early=is_early)
         of_mesh, defaults = _read_defaults("classic" if classic else "current")
-        fields = dict(of_mesh)
-        for name, value in tree.items():
-            if value is None or name == "defaultConfig":
-                continue
-            both = isinstance(value, dict) and isinstance(fields.get(name), dict)
-            fields[name] = {**fields[name], **clone(value)} if both else clone(value)
-        for name in ("proxyListenPort", "proxyInboundListenPort"):
-            fields[name] = whole_number("int32", fields[name], f"mesh: {name}")
+        given, problems = _read_valid("MeshConfig", {name: value for name, value in tree.items() if name not in _DEFAULT_CONFIG})
+        fields = {**of_mesh, **given}
+        problems += find_mesh_problems(fields, is_early=is_early)
+        fields["trustDomainAliases"] = sorted(set(fields.get("trustDomainAliases") or ()))
         proxy = ProxyConfig(fields=dict(defaults), defaults=defaults)
+        name, own = _DEFAULT_CONFIG[0], tree.get(_DEFAULT_CONFIG[0])
         try:
-            proxy = proxy.overlaid(mapping(tree.get("defaultConfig")))
-        except ConfigError as error:
-            raise ConfigError(f"mesh: defaultConfig: {error}") from error
+            proxy = proxy if own is None else proxy.overlaid(own)
+        except SettingError as error:
+            problems += [(f"{name}.{path}" if isinstance(own, dict) else name, problem) for path, problem in error.problems]
+        if problems:
+            raise SettingError("mesh", problems)
         return cls(fields=fields, proxy=proxy)
 
     def structs(self, config: ProxyConfig, *, plain: bool = False) -> tuple[Message, Message]:

@@ -49,6 +49,11 @@ def round_up(value: Any) -> int | None:
     return -(number // ONE) if found[1] == "-" else -(-number // ONE)
 
 
+def is_quantity(value: Any) -> bool:
+    """Whether a value is a quantity."""
+    return re.match(_QUANTITY, string(value)) is not None
+
+
 def nano_units(value: Any) -> int:
     """Return a quantity's number in nano units; 0 if it is invalid."""
     found = re.match(_QUANTITY, string(value))

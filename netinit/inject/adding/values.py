@@ -1,4 +1,4 @@
-"""Template values as in Helm: merging, and settings (`--set a.b[0]=c`).
+"""Template values as in Helm: merging, and settings (`--set a.b[0]=c`, and `--set-string`, whose values are texts).
 
 The syntax is that of Helm's package strvals: `a=1,b=2` are two settings, `a.b` is a key in a map, `a[0]` a list item,
 `{x,y}` a list; a backslash escapes the next character. `null` removes a key; `true`, `false` and whole numbers without
@@ -8,7 +8,7 @@ leading zeros are typed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from netinit.base.errors import OptionError
@@ -17,7 +17,7 @@ from netinit.base.tree import Tree, clone, mapping, shown, string
 
 _MAX_DEPTH = 30  # levels of keys
 _MAX_INDEX = 65536
-_NUMBER = r"[+-]?[1-9][0-9]{0,18}\Z|0\Z"
+_NUMBER = r"[+-][0-9]{1,400}\Z|[1-9][0-9]{0,400}\Z|0\Z"
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 _END = ""
 TEXT_VALUES: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -32,6 +32,12 @@ TEXT_VALUES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("global", "proxy_init"): ("image",),
 }  # fmt: skip
 """The values of Istio's charts that must be strings, by their map."""
+
+
+class TextSetting(str):
+    """A setting of `--set-string`: its values are texts, whatever they look like."""
+
+    __slots__ = ()
 
 
 def merge_values(base: Tree, over: Tree) -> Tree:
@@ -49,7 +55,18 @@ def merge_values(base: Tree, over: Tree) -> Tree:
 
 
 def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
-    """Apply `--set` settings in order; `base` is not modified.
+    """Apply `--set` settings for Istio's charts in order; `base` is not modified.
+
+    Raises OptionError with a line for each invalid setting.
+    """
+    result = apply_settings(base, settings)
+    for holder, name, _ in _misfits(result):
+        holder[name] = string(holder[name])  # `--set global.proxy.includeInboundPorts=80` means the text
+    return merge_values({}, result)
+
+
+def apply_settings(base: Tree, settings: Iterable[str]) -> Tree:
+    """Apply settings in order; `base` is not modified, and a key that is set to null stays, with null.
 
     Raises OptionError with a line for each invalid setting.
     """
@@ -60,23 +77,29 @@ def set_values(base: Tree, settings: tuple[str, ...]) -> Tree:
         try:
             _Setting(setting, made).make()
         except ValueError as error:
-            problems.append(f"--set: {quote(setting)}: {error}")
+            option = "--set-string" if isinstance(setting, TextSetting) else "--set"
+            problems.append(f"{option}: {quote(setting)}: {error}")
             continue
         result = made
     if problems:
         raise OptionError(*problems)
-    for holder, name, _ in _misfits(result):
-        holder[name] = string(holder[name])  # `--set global.proxy.includeInboundPorts=80` means the text
-    return merge_values({}, result)
+    return result
 
 
-def misfit_texts(values: Tree) -> tuple[str, ...]:
-    """Return a sentence for each of Istio's values that must be a string and is not."""
-    found = [(path, _as_written(holder[name])) for holder, name, path in _misfits(values)]
-    return tuple(f"{path}: {shown(value)} must be a text: put it in quotes" for path, value in found)
+def overlay_values(base: Tree, over: Tree) -> Tree:
+    """Lay values over values that are themselves for the defaults of a chart: null stays, and removes the chart's."""
+    both = base.keys() & over.keys()
+    merged = {key: overlay_values(base[key], over[key]) for key in both if isinstance(base[key], dict) and isinstance(over[key], dict)}
+    return {**base, **over, **merged}
 
 
-def _as_written(value: Any) -> Any:
+def misfit_texts(values: Tree) -> tuple[tuple[str, str], ...]:
+    """Return path and problem of each of Istio's values that must be a string and is not."""
+    found = [(path, as_written(holder[name])) for holder, name, path in _misfits(values)]
+    return tuple((path, f"{shown(value)} must be a text: put it in quotes") for path, value in found)
+
+
+def as_written(value: Any) -> Any:
     """Return a number of JSON as it was written: values are floats."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -96,6 +119,7 @@ class _Setting:
 
     def __init__(self, text: str, tree: Tree) -> None:
         self.text = text
+        self.read: Callable[[str], Any] = str if isinstance(text, TextSetting) else _typed
         self.tree = tree
         self.at = 0
 
@@ -139,9 +163,9 @@ class _Setting:
             return self.value()
         if stop == "[":
             return self.item(before, where, depth + items)
-        if before is not None and not isinstance(before, dict):
+        if before is not None and not isinstance(before, dict) and not items:
             raise ValueError(f"{quote(where)} is {_kind(before)}, not a map: there is no key below it")
-        below: Tree = before if before is not None else {}
+        below: Tree = before if isinstance(before, dict) else {}  # an item that is no map is replaced
         self.key(below, where, depth + 1)
         return below
 
@@ -173,14 +197,14 @@ class _Setting:
     def value(self) -> Any:
         """Parse a value, and consume the following comma."""
         if not self.text.startswith("{", self.at):
-            return _typed(self.until(",")[0])
+            return self.read(self.until(",")[0])
         self.at += 1
         found = []
         while True:
             text, stop = self.until(",}")
             if stop == _END:
                 raise ValueError("a list does not end with }")
-            found.append(_typed(text))
+            found.append(self.read(text))
             if stop == "}":
                 break
         if self.text.startswith(",", self.at):

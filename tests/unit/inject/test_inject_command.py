@@ -692,7 +692,7 @@ def test_a_configuration_is_checked_without_manifests(folder):
     (folder / "config").write_text(CONFIG + "  other: '{{ if }}'\n  third: 'labels: {a: {{ uuidv4 }}}'\n")
     result = checked()
     assert result.return_value == 1
-    assert "3 templates, 1 broken; 4 of 4 canary pods were injected with the default: sidecar" in result.stdout
+    assert "3 templates, 1 broken; 6 of 6 canary pods were injected with the default: sidecar" in result.stdout
     assert "error: template 'other' cannot be parsed: template: other:1" in result.stderr
     assert "warning: template 'third': line 1 names uuidv4, which is refused when it is called" in result.stderr
     (folder / "config").write_text(CONFIG)

@@ -372,7 +372,8 @@ def test_the_mesh_of_the_user_goes_over_the_defaults():
     assert mesh.fields["trustDomain"] == "td"
     assert mesh.fields["proxyListenPort"] == 15001
     assert mesh.inbound_policy == "localhost"
-    assert MeshConfig.load("localityLbSetting: {failover: [x]}").fields["localityLbSetting"] == {"enabled": True, "failover": ["x"]}
+    failover = {"failover": [{"from": "x", "to": "y"}]}
+    assert MeshConfig.load({"localityLbSetting": failover}).fields["localityLbSetting"] == failover, "a field is replaced whole"
     assert proxy.changed() == {
         "drainDuration": "23s", "concurrency": 0, "interceptionMode": "TPROXY", "tracing": {}, "proxyMetadata": {"A": "1", "B": "why"},
     }  # fmt: skip

@@ -14,8 +14,8 @@ from netinit.golang.template.values import Int64
 from netinit.inject import inject_pod, load_config
 from netinit.inject.adding import rendering
 from netinit.inject.adding.kubernetes_types import ObjectStruct, encode_json, ordered
-from netinit.inject.adding.meshconfig import MeshConfig
 from netinit.inject.deciding.manifests import PodOwner
+from recorded_templates import read_mesh
 
 RECORDED = json.loads((Path(__file__).parent / "template_fields.json").read_text())
 """A pod, a mesh, and what Go 1.27 gave for templates with both in k8s.io/api 0.37 and istio.io/api 1.31: as for sprig."""
@@ -23,7 +23,7 @@ NOTHING = ("<nil>", "<no value>")
 
 
 def template_data(pod, mesh):
-    settings = MeshConfig.load(mesh)
+    settings = read_mesh(mesh)
     proxy, mesh = settings.structs(settings.proxy)
     owner = PodOwner(name="d", namespace="n", kind="Deployment", api_version="apps/v1")
     subject = rendering.Subject(owner=owner, proxy=settings.proxy)

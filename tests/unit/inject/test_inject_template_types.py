@@ -11,9 +11,8 @@ from netinit.golang.template import Struct, Template, TemplateError
 from netinit.inject import inject_pod, load_config
 from netinit.inject.adding import istio_functions, rendering
 from netinit.inject.adding.kubernetes_types import ObjectStruct
-from netinit.inject.adding.meshconfig import MeshConfig
 from netinit.inject.deciding.manifests import PodOwner
-from recorded_templates import RECORDED, cases
+from recorded_templates import RECORDED, cases, read_mesh
 from template_methods import missing_methods
 
 ANSWERS = json.loads(RECORDED.read_text())
@@ -30,7 +29,7 @@ REFUSED = {
 
 
 def data_of(pod, mesh):
-    settings = MeshConfig.load(mesh)
+    settings = read_mesh(mesh)
     owner = PodOwner(name="web", namespace="shop", kind="Deployment", api_version="apps/v1")
     subject = rendering.Subject(owner=owner, proxy=settings.proxy)
     known = rendering.template_data(load_config({"templates": {"sidecar": ""}}), {}, subject).fields

@@ -13,6 +13,8 @@ from netinit.inject.adding.pod import POD_FIELDS, inject_pod
 from netinit.inject.adding.rendering import Subject, render, template_data
 from netinit.inject.adding.settings import Namespace, Settings
 from netinit.inject.deciding.manifests import PodOwner
+from netinit.questions.canary_fields import find_field_problems
+from netinit.questions.canary_rules import find_rule_problems
 
 
 class TemplateFinding(NamedTuple):
@@ -34,18 +36,22 @@ class CanaryResult(NamedTuple):
 
 
 def try_canaries(config: InjectionConfig, settings: Settings) -> tuple[CanaryResult, ...]:
-    """Inject each canary pod with the default templates.
+    """Inject each canary pod with the default templates, and try the rules that its init container would program.
 
     Raises ConfigError if all are refused, and one for a reason that does not depend on the pod.
     """
     results, fatal = [], []
-    for name, pod in CANARIES.items():
+    for name, canary in CANARIES.items():
         problem = ""
         try:
-            inject_pod(pod, config, namespace=Namespace(name=NAMESPACE), settings=settings)
+            namespace = Namespace(name=NAMESPACE, annotations=canary.namespace)
+            injected = inject_pod(canary.pod, config, namespace=namespace, settings=settings)
+            if problems := dict.fromkeys((*find_field_problems(injected), *find_rule_problems(injected))):
+                raise ConfigError("; ".join(problems))
         except NetinitError as error:
             problem = str(error)
-            if not (isinstance(error, InjectionError) and config.depends_on_pod(error)):
+            of_pod = isinstance(error, InjectionError) and config.depends_on_pod(error) and not config.is_of_own_templates(error)
+            if not of_pod:
                 fatal.append(error)
         results.append(CanaryResult(name, problem))
     if fatal and all(one.problem for one in results):
@@ -73,7 +79,7 @@ def _find_misplaced(name: str, config: InjectionConfig, settings: Settings) -> I
     """Render a small pod, and report top-level fields that a pod does not have."""
     subject = Subject(owner=PodOwner.of_pod(BARE_POD, NAMESPACE), proxy=config.mesh.proxy, settings=settings)
     try:
-        rendered = {} if config.classic else render(name, config, BARE_POD, template_data(config, BARE_POD, subject))
+        rendered = render(name, config, BARE_POD, template_data(config, BARE_POD, subject)) if config.renders_pods else {}
     except NetinitError:
         return  # it may be for other pods
     for field in sorted(rendered.keys() - POD_FIELDS):

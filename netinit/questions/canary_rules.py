@@ -1,0 +1,68 @@
+"""Try the rules of an injected pod: read its init container's command line, make its rules, lint and simulate them."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from netinit.base.errors import NetinitError, OptionError
+from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.inject.deciding.init_container import find_init, options_of
+from netinit.inject.deciding.podfile import read_object
+from netinit.options import Options, offline
+from netinit.options.declare import describe_strays
+from netinit.questions.lint import ERROR, lint
+
+_OF_ISTIO = ("proxyv2", "proxy_init", "pilot")
+"""The names of images with Istio's own program for the rules."""
+
+
+def find_rule_problems(pod: Tree) -> Iterator[str]:
+    """Yield what keeps an injected pod's rules from being programmed, or breaks its traffic; nothing for a pod without rules."""
+    init = find_init(mapping(pod.get("spec")))
+    unreadable = find_unreadable_arguments(init) if init is not None else []
+    yield from unreadable
+    if unreadable:
+        return
+    try:
+        facts = read_object(pod)
+    except OptionError as error:
+        if init is None or not _strays(init).issuperset(error.problems):
+            yield from error.problems
+        return
+    except NetinitError as error:
+        yield str(error)
+        return
+    if facts.intercepted:
+        yield from _lint(facts.options)
+
+
+def _lint(options: Options) -> Iterator[str]:
+    """Yield the errors of lint, which also sends the proxy's connections through the rules."""
+    for finding in lint(options.settle(offline()), proved=False):
+        if finding.severity == ERROR:
+            yield f"the rules of its init container: {finding.option}: {finding.message}"
+
+
+def find_unreadable_arguments(init: Tree) -> list[str]:
+    """Return what is wrong with an init container's arguments and environment; options that only Istio's program knows are not."""
+    try:
+        options_of(init)
+    except OptionError as error:
+        own = [one for one in error.problems if one not in _strays(init)]
+        return [f"its init container {string(init.get('name'))} would not start: {one}" for one in own]
+    return []
+
+
+def refuses_to_start(pod: Tree) -> list[str]:
+    """Return why the init container of an injected pod would not start; nothing if Istio's image runs Istio's own program."""
+    init = find_init(mapping(pod.get("spec")))
+    if init is None or posixpath.basename(string(init.get("image"))).partition(":")[0].partition("@")[0] in _OF_ISTIO:
+        return []
+    return find_unreadable_arguments(init)
+
+
+def _strays(init: Tree) -> set[str]:
+    """Return what the options' reader says of words that are no options of netinit."""
+    words = [string(word) for word in (*sequence(init.get("command")), *sequence(init.get("args")))]
+    return {problem for word in words for problem in describe_strays((word,))}

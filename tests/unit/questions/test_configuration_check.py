@@ -1,0 +1,112 @@
+"""Canary pods are tried to the end: their rules are read, made, linted and simulated before a configuration is used."""
+
+import json
+import re
+
+import pytest
+
+from netinit.base.errors import ConfigError
+from netinit.inject.adding.canaries import CANARIES
+from netinit.inject.adding.config import load_config
+from netinit.inject.adding.settings import Settings
+from netinit.questions.canary_rules import find_rule_problems, refuses_to_start
+from netinit.questions.configuration_check import try_canaries
+
+TEMPLATE = """\
+spec:
+  initContainers:
+  - name: istio-init
+    image: {image}
+    args: {arguments}
+    env: {variables}
+  containers:
+  - {{name: istio-proxy, image: p}}
+"""
+INNOCENT = ["istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15020"]
+
+
+def of(arguments, variables=(), image="mesh/netinit:1"):
+    text = TEMPLATE.format(image=image, arguments=json.dumps(arguments), variables=json.dumps(list(variables)))
+    return load_config({"templates": {"sidecar": text}})
+
+
+def test_all_canaries_of_our_own_templates_pass():
+    assert [one for one in try_canaries(load_config(), Settings()) if one.problem] == []
+    assert {"a pod with an own istio-proxy", "a pod on OpenShift", "a pod of a Job"} <= set(CANARIES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "why"),
+    [
+        ([*INNOCENT, "-p", "70000"], (), "istio-init would not start: -p: '70000' is not a port"),
+        ([*INNOCENT, "-i", "foo"], (), "istio-init would not start: -i: 'foo'"),
+        (INNOCENT, [{"name": "DRY_RUN", "value": "maybe"}], "istio-init would not start: environment variable DRY_RUN"),
+        ([*INNOCENT, "--unheard-of", "x", "-z", "0"], (), "-z: '0' is not a port"),
+        ([*INNOCENT, "-q", "15001"], (), "the rules of its init container: "),
+        ([*INNOCENT, "-b", "15006"], (), "the rules of its init container: "),
+    ],
+)
+def test_rules_that_no_pod_could_run_with_refuse_the_configuration(arguments, variables, why):
+    with pytest.raises(ConfigError, match=r"(?s)a canary pod cannot be injected with it: .*") as refused:
+        try_canaries(of(arguments, variables), Settings())
+    assert why in str(refused.value)
+
+
+def test_an_option_that_only_istios_program_knows_is_no_error():
+    assert all(not one.problem for one in try_canaries(of([*INNOCENT, "--unheard-of", "x"]), Settings()))
+
+
+def test_rules_that_some_pods_cannot_run_with_refuse_these_pods():
+    jobs = '{{ if eq .Spec.RestartPolicy "Never" }}70000{{ else }}15001{{ end }}'
+    text = TEMPLATE.format(image="i", arguments=json.dumps(["-p", "PORT", "-b", "*", "-i", "*"]), variables="[]").replace("PORT", jobs.replace('"', "`"))
+    refused = [one for one in try_canaries(load_config({"templates": {"sidecar": text}}), Settings()) if one.problem]
+    assert [one.canary for one in refused] == ["a pod of a Job"]
+    assert "'70000' is not a port" in str(refused[0])
+
+
+def test_annotations_for_a_cni_plugin_are_read_too():
+    text = "metadata: {annotations: {traffic.sidecar.istio.io/includeOutboundIPRanges: foo}}\nspec: {containers: [{name: istio-proxy, image: p}]}"
+    with pytest.raises(ConfigError, match=r"annotation traffic\.sidecar\.istio\.io/includeOutboundIPRanges: 'foo'"):
+        try_canaries(load_config({"templates": {"sidecar": text}}), Settings())
+
+
+FIELDS = [
+    ("image: a b", "container istio-proxy: image: 'a b'"), ("resources: {limits: {cpu: -1}}", "resources.limits.cpu: -1 must be a quantity from 0"),
+    ("resources: {limits: {cpu: 1x}}", "resources.limits.cpu: '1x' must be a quantity from 0"),
+    ("resources: {limits: {memory: 1Gi}, requests: {memory: 2Gi}}", "resources.requests.memory: '2Gi' is more than the limit '1Gi'"),
+    ("readinessProbe: {periodSeconds: -1}", "readinessProbe.periodSeconds: -1 must not be negative"),
+    ("ports: [{containerPort: 0}]", "ports[0].containerPort: 0 must be a port"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "why"), FIELDS)
+def test_fields_that_the_api_server_would_refuse_in_every_pod_refuse_the_configuration(field, why):
+    template = f"spec:\n  containers:\n  - name: istio-proxy\n    {field}\n"
+    with pytest.raises(ConfigError, match=re.escape(why)):
+        try_canaries(load_config({"templates": {"sidecar": template}}), Settings())
+
+
+def test_a_label_that_no_pod_may_have_refuses_the_configuration():
+    with pytest.raises(ConfigError, match=r"label topology\.istio\.io/network: 'a b' must be at most 63 letters"):
+        try_canaries(load_config(values={"global": {"network": "a b"}}), Settings())
+
+
+@pytest.mark.parametrize("values", [{"proxy": {"statusPort": None}}, {"proxy": {"image": None}}, {"imagePullSecrets": "x"}])
+def test_values_with_which_netinits_own_templates_fail_for_all_canaries_are_refused(values):
+    with pytest.raises(ConfigError, match="a canary pod cannot be injected with it: template 'sidecar'"):
+        try_canaries(load_config(values={"global": values}), Settings())
+
+
+def test_a_template_that_reads_what_no_canary_has_refuses_pods_and_not_the_configuration():
+    text = "metadata: {annotations: {team: '{{ .ObjectMeta.Labels.team }}'}}\nspec: {containers: [{name: istio-proxy, image: p}]}"
+    assert all(one.problem for one in try_canaries(load_config({"templates": {"sidecar": text}}), Settings()))
+
+
+def test_a_configuration_without_rules_has_none_to_try():
+    assert list(find_rule_problems(CANARIES["a pod of a Job"].pod)) == []
+
+
+@pytest.mark.parametrize(("image", "starts"), [("mesh/netinit:1", False), ("docker.io/istio/proxyv2:1.26", True), ("r:5000/istio/pilot@sha256:0", True)])
+def test_istios_own_program_is_not_judged_by_what_ours_reads(image, starts):
+    init = {"name": "istio-init", "image": image, "args": ["-b", "0"]}
+    assert (refuses_to_start({"spec": {"initContainers": [init], "containers": []}}) == []) is starts
