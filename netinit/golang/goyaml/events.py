@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ import yaml
 
 from netinit.golang.errors import YamlError
 from netinit.golang.goyaml.scalars import MERGE, key_of, resolve, resolve_as
+from netinit.golang.template.literals import format_float
 
 MAX_DEPTH = 200
 """Levels of a document. Real ones have less than 40; the deepest CustomResourceDefinitions have about 60."""
@@ -24,6 +27,8 @@ _Reader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 BLANKS = " \t\r\n\x85\u2028\u2029"
 """Spaces, and YAML's line breaks."""
 _YAML_TAG = "tag:yaml.org,2002:"
+_BARE_TAG = r"(?:^|[\s,\[{])!\s"
+_WITH_BARE_TAG = r"(?:&\S+\s+)?!\s"
 
 
 def _tagged(tag: str, text: str, mark: Any) -> Any:
@@ -54,7 +59,8 @@ class _Frame:
         self.value, self.event, self.start = value, event, start
         self.keyed = False
         self.key: Any = None
-        self.merges: list[Any] | None = None
+        self.has_merge = False
+        self.merged: set[str] = set()  # keys that a merge wrote, which may come again
 
 
 _UNFINISHED = object()
@@ -68,6 +74,7 @@ class TreeBuilder:
         self.duplicates: list[str] = []
         self.nodes = 0
         self.aliased = 0
+        self._bare_tags = text if re.search(_BARE_TAG, text) else ""
         self._stack: list[_Frame] = []
         self._anchors: dict[str, Any] = {}
         handlers: dict[type, Callable[[Any], None]] = {
@@ -93,12 +100,16 @@ class TreeBuilder:
 
     def _scalar(self, event: Any) -> None:
         self._count(event)
-        value = value_of(event)
+        value = event.value if self._bare_tags and self._has_bare_tag(event) else value_of(event)
         if value is MERGE and not self._expects_key():
             value = "<<"
         if event.anchor:
             self._anchors[event.anchor] = (value, 1)
         self._add(value, event)
+
+    def _has_bare_tag(self, event: Any) -> bool:
+        """Whether the scalar has the tag `!`, which makes a text of it; the event does not say so."""
+        return re.match(_WITH_BARE_TAG, self._bare_tags[event.start_mark.index : event.end_mark.index]) is not None
 
     def _open(self, event: Any) -> None:
         self._count(event)
@@ -112,10 +123,6 @@ class TreeBuilder:
 
     def _close(self, event: Any) -> None:
         frame = self._stack.pop()
-        if frame.merges:
-            for merged in frame.merges:
-                for key, value in merged.items():
-                    frame.value.setdefault(key, value)
         if anchor := frame.event.anchor:
             self._anchors[anchor] = (frame.value, self.nodes - frame.start + 1)
         self._add(frame.value, event)
@@ -147,6 +154,8 @@ class TreeBuilder:
         return not top.keyed and top.value.__class__ is dict
 
     def _add(self, value: Any, event: Any) -> None:
+        if value.__class__ is float and not math.isfinite(value) and not self._expects_key():
+            raise YamlError(f"{place_of(event.start_mark)}: unsupported value: {format_float(value, 'g')}")  # JSON has none
         if not self._stack:
             self.documents.append(value)
             return
@@ -164,9 +173,12 @@ class TreeBuilder:
                 sources = value if isinstance(value, list) else [value]
                 if not all(isinstance(source, dict) for source in sources):
                     raise YamlError(f"{place_of(event.start_mark)}: << must name a mapping or a list of mappings")
-                top.merges = (top.merges or []) + [_clone(source) for source in sources]
+                top.has_merge = True
+                for source in reversed(sources):  # of several, the first wins; what comes later in the mapping wins over all
+                    top.merged |= source.keys()
+                    top.value |= _clone(source)
             else:
-                if top.key in top.value:
+                if top.key in top.value and top.key not in top.merged:
                     self.duplicates.append(
                         f"{place_of(event.start_mark)}: the key {_shown(top.key)} occurs twice in one mapping"
                     )

@@ -5,6 +5,7 @@ Keys are in natural order (a2 before a10), lists are indented like their key, mu
 
 from __future__ import annotations
 
+import binascii
 import functools
 import re
 from typing import Any, Final
@@ -13,10 +14,10 @@ from netinit.golang.gojson import encode
 from netinit.golang.goyaml.writer import go_text, write
 from netinit.golang.template.limits import measure
 from netinit.golang.template.literals import format_float
-from netinit.golang.template.values import FunctionError, Struct
+from netinit.golang.template.values import FunctionError, Struct, valid
 
 _DIGITS: Final = r"[0-9]+"
-_REFUSED: Final = "[\x7f-\x84\x86-\x9f\ufeff\ufffe\uffff]"
+_REFUSED: Final = "[\x7f-\x84\x86-\x9f\ufffe\uffff]"
 """Characters that YAML forbids and JSON does not escape. Go converts through JSON, so it fails."""
 
 
@@ -81,7 +82,10 @@ def _compare_numbers(left: str, right: str, at: int) -> int:
 def _scalar(value: Any, indent: str) -> str:
     if isinstance(value, Struct):
         return _scalar(value.go_json(), indent)
+    if isinstance(value, bytes):
+        return go_text(binascii.b2a_base64(value, newline=False).decode(), indent)
     if isinstance(value, str):
+        value = valid(value)
         if not value.isprintable() and re.search(_REFUSED, value):
             raise FunctionError("yaml: control characters are not allowed")
         return go_text(value, indent)

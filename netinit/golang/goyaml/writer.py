@@ -22,7 +22,7 @@ _SPECIAL = f"[{_UNPRINTED}]"
 _ESCAPED = f"[{_UNPRINTED}{_QUOTED}]"
 _GO_SPECIAL = f"[{_UNPRINTED}{_BEYOND}]"
 _GO_ESCAPED = f"[{_UNPRINTED}{_BEYOND}{_QUOTED}]"
-_GO_NEVER_PLAIN = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL)
+_GO_NEVER_PLAIN = re.compile(r"[#,\[\]{}&*!|>'\"%@`]|[-?:](?:\s|$)|---|\.\.\.|\s|.*(?:\s$|:\s|:$|\s#)", re.DOTALL | re.ASCII)
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_./$(]|--?[A-Za-z])[A-Za-z0-9_./@%+=$()~;<>^-]*(?: [A-Za-z0-9_./@%+=$()~;<>^-]+)*\Z")
 """Strings that every reader reads literally, unless they resolve to another type. `:` is handled separately."""
 _COLON = r":(?=[^\s:])"
@@ -36,6 +36,8 @@ _NAMED = {
 
 def go_text(text: str, indent: str) -> str:
     """Write a string like Go. `indent`: of the lines of a block scalar."""
+    if text.startswith("\ufeff"):  # Go escapes everything behind it
+        return f'"{re.sub("(?s).", _escape, text)}"'
     special = _holds(text, _GO_SPECIAL)
     if "\n" in text and not special and not text.endswith(" ") and " \n" not in text:
         return _literal(text, indent)
@@ -108,6 +110,7 @@ def _literal(text: str, indent: str) -> str:
     return f"|{hint}{chomp}\n{shown}"
 
 
+_BREAKS = re.compile("[\n\r\x85\u2028\u2029]")
 _MAX_KEY = 128
 """Bytes of a key that is on one line with its value."""
 _SPECIAL_FLOATS = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
@@ -148,7 +151,7 @@ class _Writer:
         lead = ""
         for key, item in found:
             shown = self.scalar(key, indent + "  ")
-            if "\n" in shown or "\r" in key or len(shown.encode()) > _MAX_KEY:
+            if "\n" in shown or _BREAKS.search(key) or len(shown.encode()) > _MAX_KEY:
                 self.parts.append(f"{lead}? {shown}\n{indent}: ")
                 self.node(item, indent + "  ")
             else:

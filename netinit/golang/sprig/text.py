@@ -7,10 +7,11 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, Final
 
-from netinit.golang.template.limits import check_size, measure_all, text_cost
+from netinit.golang.template.limits import character_cost, check_size, measure_all, text_cost
 from netinit.golang.template.literals import quote
 from netinit.golang.template.printing import sprint
 from netinit.golang.template.values import (
+    ANY,
     Function,
     FunctionError,
     Shaped,
@@ -19,6 +20,7 @@ from netinit.golang.template.values import (
     from_bytes,
     kind_of,
     to_bytes,
+    valid,
 )
 
 
@@ -31,7 +33,7 @@ def text_of(value: Any) -> str:
 
 def texts_of(values: Any) -> list[str]:
     """Convert the elements of a list to text, without nil; any other value counts as a list of itself."""
-    if kind_of(values) == "slice" and not isinstance(values, bytes):
+    if kind_of(values) == "slice":  # bytes are a list of numbers
         return [text_of(value) for value in values if value is not None]
     return [] if values is None else [text_of(values)]
 
@@ -165,13 +167,16 @@ _MIN_WIDTH, _MIN_WIDTH_INSIDE = 4, 7
 
 
 def _letter(character: str, change: Callable[[str], str]) -> str:
-    """Return the changed character if it is still one character: Go maps letters one by one."""
+    """Return the changed character: Go maps letters one by one, by Unicode's simple mappings."""
     changed = change(character)
-    return changed if len(changed) == 1 else character
+    if len(changed) == 1:
+        return changed
+    simple = changed[0] if change is str.lower else character.title()
+    return simple if len(simple) == 1 else character
 
 
 def _mapped(text: str, change: Callable[[str], str]) -> str:
-    return change(text) if text.isascii() else "".join([_letter(character, change) for character in text])
+    return change(text) if text.isascii() else "".join([_letter(character, change) for character in valid(text)])
 
 
 def upper(text: str) -> str:
@@ -186,7 +191,7 @@ def lower(text: str) -> str:
 
 def title(text: str) -> str:
     """Convert the first letter of each word to title case."""
-    return re.sub(_AFTER_WORD, lambda found: _letter(found[0], str.title), text)
+    return re.sub(_AFTER_WORD, lambda found: _letter(found[0], str.title), valid(text))
 
 
 def swapcase(text: str) -> str:
@@ -197,6 +202,7 @@ def swapcase(text: str) -> str:
             return _letter(character, str.lower)
         return _letter(character, str.title if before in BLANKS else str.upper) if character.islower() else character
 
+    text = valid(text)
     return "".join(map(swap, text, f" {text}"))
 
 
@@ -209,6 +215,7 @@ def nospace(text: str) -> str:
 
 def camelcase(text: str) -> str:
     """Join words separated by spaces, underscores and hyphens, each with a capital letter."""
+    text = valid(text)
     body = text.lstrip(_CONNECTORS)
     if not body:
         return text + text[-1:]  # xstrings writes the last connector twice
@@ -221,6 +228,8 @@ def _category(character: str) -> str:
     """Return U (upper case), L (other letter), N (number), C (connector), P (punctuation) or O (other)."""
     if character in _CONNECTORS:
         return "C"
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8
+        return "L"
     name = unicodedata.category(character)
     return "U" if name == "Lu" else name[0] if name[0] in "LNP" else "O"
 
@@ -295,7 +304,7 @@ _CASES: Final = {
     "snakecase": lambda text: _joined(text, "_"),
     "swapcase": swapcase,
     "title": title,
-    "untitle": lambda text: re.sub(_FIRST, lambda found: _letter(found[0], str.lower), text),
+    "untitle": lambda text: re.sub(_FIRST, lambda found: _letter(found[0], str.lower), valid(text)),
 }
 FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     **{name: Function(call, "string", cost=lambda text: text_cost(text) << 2) for name, call in _CASES.items()},
@@ -308,13 +317,13 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "hello": lambda: "Hello!",
     "indent": Function(lambda spaces, text: _indent("", spaces, text), "int", "string"),
     "join": Function.of(join, cost=measure_all),
-    "lower": lower,
+    "lower": Function(lower, "string", cost=character_cost),
     "nindent": Function(lambda spaces, text: _indent("\n", spaces, text), "int", "string"),
     "plural": Function(lambda one, many, count: one if count == 1 else many, "string", "string", "int"),
-    "quote": lambda *values: _spaced(lambda value: quote(text_of(value)), values),
+    "quote": Function(lambda *values: _spaced(lambda value: quote(text_of(value)), values), variadic=ANY, cost=character_cost),
     "repeat": repeat,
     "replace": replace,
-    "split": Function(lambda separator, text: splitn(separator, -1, text), "string", "string"),
+    "split": Function(lambda separator, text: splitn(separator, -1, text), "string", "string", cost=text_cost),
     "splitList": split_list,
     "splitn": splitn,
     "squote": lambda *values: _spaced(lambda value: f"'{sprint(value)}'", values),
@@ -327,7 +336,7 @@ FUNCTIONS: Final[dict[str, Callable[..., Any] | Function]] = {
     "trimSuffix": trim_suffix,
     "trimall": _TRIM_ALL,
     "trunc": trunc,
-    "upper": upper,
+    "upper": Function(upper, "string", cost=character_cost),
     "wrap": Function(lambda width, text: _wrapped(width, "\n", text, breaks=False), "int", "string", cost=text_cost),
     "wrapWith": Function(
         lambda width, separator, text: _wrapped(width, separator or "\n", text, breaks=True),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netinit.golang.template import access
-from netinit.golang.template.limits import check_size
+from netinit.golang.template.limits import character_cost, check_size, text_cost
 from netinit.golang.template.printing import printable, sprint, sprintf, sprintln
 from netinit.golang.template.values import ANY, NO_VALUE, VALUE, Function, FunctionError, kind_of, to_bytes, type_name
 
@@ -114,12 +114,14 @@ def _escaping(escape: Callable[[str], str], growth: int) -> Function:
         check_size(growth * len(text))
         return escape(text)
 
-    return Function(escape_all, variadic=ANY)
+    return Function(escape_all, variadic=ANY, cost=lambda *values: text_cost(*values) << 1)
 
 
 def _escape_script(character: str) -> str:
     if character in _SCRIPT:
         return _SCRIPT[character]
+    if "\udc80" <= character <= "\udcff":  # a byte that is not UTF-8
+        return character
     if character < " " or (not character.isascii() and not character.isprintable()):
         return f"\\u{ord(character):04X}"
     return character
@@ -147,7 +149,7 @@ BUILTINS: Final = {
     "not": Function(lambda value: not value, VALUE),
     "or": Function(decided_elsewhere, VALUE, variadic=VALUE),
     "print": Function(sprint, variadic=ANY),
-    "printf": Function(sprintf, "string", variadic=ANY),
+    "printf": Function(sprintf, "string", variadic=ANY, cost=character_cost),
     "println": Function(sprintln, variadic=ANY),
     "slice": Function(access.slice_of, VALUE, variadic=VALUE),
     "urlquery": _escaping(_escape_query, 9),

@@ -21,7 +21,7 @@ MAX_STEPS = 1_000_000
 MAX_VALUE_SIZE: Final = 1 << 20
 """Characters or elements that one function may build."""
 LARGE: Final = 2048
-"""Values longer than this cost steps in proportion to their length."""
+"""Values longer than this cost steps in proportion to their length, whatever is done with them."""
 
 _MAX_VALUE_DEPTH: Final = 200
 _NOWHERE: Final = object()
@@ -116,6 +116,11 @@ def measure_all(*values: Any) -> int:
 def text_cost(*texts: Any) -> int:
     """Return the steps of a function that does more than copy texts: one for 16 characters, rounded down."""
     return sum(len(text) for text in texts if isinstance(text, str)) >> 4
+
+
+def character_cost(*texts: Any) -> int:
+    """Return the steps of a function that handles characters one by one, at least those beyond ASCII."""
+    return sum(len(text) >> (6 if text.isascii() else 3) for text in texts if isinstance(text, str))
 
 
 def _children(item: Any) -> Sequence[Any]:

@@ -390,6 +390,11 @@ def to_bytes(text: str) -> bytes:
         return re.sub(_NO_TEXT, "\ufffd", text).encode("utf-8", "surrogateescape")
 
 
+def valid(text: str) -> str:
+    """Return the text as Go's functions see it that read characters: U+FFFD for each byte that is not UTF-8."""
+    return text if text.isascii() else re.sub(_NO_TEXT, "\ufffd", re.sub("[\udc80-\udcff]", "\ufffd", text))
+
+
 def from_bytes(raw: bytes) -> str:
     """Return the text of any bytes."""
     return raw.decode("utf-8", "surrogateescape")

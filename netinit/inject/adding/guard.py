@@ -164,6 +164,8 @@ class _Slot:
             fits = style not in {"|", ">"}
         else:
             fits = style == (self.event.style or "") and self._author.fullmatch(event.value) is not None
+        if value is MERGE and not self.is_key:
+            value = "<<"  # it only means something as a key
         if not fits or value is MERGE or (event.anchor, event.tag) != (self.event.anchor, self.event.tag):
             self.refuse()
         return value
@@ -221,7 +223,7 @@ class Skeleton(events.TreeBuilder):
 
     def _close(self, event: Any) -> None:
         frame = self._stack[-1]
-        if frame.merges and (foreign := [key for key in frame.value if key in self.slots]):
+        if frame.has_merge and (foreign := [key for key in frame.value if key in self.slots]):
             self.slots[foreign[0]].refuse()
         super()._close(event)
 

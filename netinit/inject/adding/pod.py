@@ -29,6 +29,7 @@ from netinit.inject.adding.merged_containers import (
 from netinit.inject.adding.meshconfig import ProxyConfig
 from netinit.inject.adding.rendering import Subject, render, template_data
 from netinit.inject.adding.settings import Namespace, Settings, proxy_ids
+from netinit.inject.adding.status_port import ENVIRONMENT as PROBERS
 from netinit.inject.adding.status_port import clear_ours, merge_metrics, rewrite
 from netinit.inject.adding.uncaptured_init import exclude_init_containers
 from netinit.inject.deciding.annotations import (
@@ -180,8 +181,7 @@ class _Injection:
         environment = self._environment()
         agent = find_proxy(spec)
         if agent is not None and environment:
-            kept = [item for item in sequence(agent.get("env")) if mapping(item).get("name") not in environment]
-            agent["env"] = kept + [{"name": key, "value": environment[key]} for key in sorted(environment)]
+            agent["env"] = _with_variables(sequence(agent.get("env")), environment, injected_before=self.added_before is not None)
         proxy = self.subject.proxy
         merges = self.config.mesh.fields.get("enablePrometheusMerge") is not False
         merge_metrics(spec, annotations, proxy.status_port, enabled=merges)
@@ -270,6 +270,17 @@ class _Injection:
         if network:
             result[_NETWORK] = network
         return result
+
+
+def _with_variables(items: list[Any], environment: Mapping[str, str], *, injected_before: bool) -> list[Any]:
+    """Return a container's variables with these behind them, as in Istio.
+
+    `injected_before`: the variable with the probes is there already, and stays the last one: a second injection changes nothing.
+    """
+    kept = [item for item in items if mapping(item).get("name") not in environment]
+    probers = [item for item in kept if injected_before and mapping(item).get("name") == PROBERS]
+    new = [{"name": key, "value": environment[key]} for key in sorted(environment)]
+    return [*(item for item in kept if item not in probers), *new, *probers]
 
 
 _STATUS_PORT_FLAG = "--statusPort"

@@ -60,7 +60,7 @@ def test_a_key_too_long_for_its_line_comes_back(write, key):
     assert load(write(tree)) == yaml.safe_load(write(tree)) == tree
 
 
-@pytest.mark.parametrize("text", ["\x7f", "a\ufeff", "\uffff"])
+@pytest.mark.parametrize("text", ["\x7f", "a\ufffe", "\uffff"])
 def test_go_refuses_what_no_reader_takes(text):
     with pytest.raises(FunctionError, match="control characters are not allowed"):
         to_yaml({"a": text})

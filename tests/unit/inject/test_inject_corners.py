@@ -133,3 +133,29 @@ def test_saved_containers_return_where_the_pod_lacks_them():
     spec = {"containers": [{"name": "c", "image": "i"}]}
     Overrides({"proxy.istio.io/overrides": json.dumps(saved)}).reinsert(spec)
     assert spec == {"containers": [{"name": "c", "image": "i"}, {"name": "istio-proxy", "image": "mine"}], "initContainers": [{"name": "istio-init"}]}
+
+
+def test_a_pod_with_a_network_label_and_a_probe_is_injected_once_and_for_all():
+    from netinit.inject.adding.config import load_config
+
+    probe = {"httpGet": {"path": "/x", "port": 80}}
+    pod = {"metadata": {"labels": {"topology.istio.io/network": "n"}}, "spec": {"containers": [{"name": "a", "readinessProbe": probe}]}}
+    once = inject_pod(pod, load_config())
+    assert inject_pod(once, load_config()) == once
+
+
+def test_a_container_without_a_name_has_none_in_the_paths_of_its_probes():
+    from netinit.inject.adding.config import load_config
+
+    pod = {"metadata": {}, "spec": {"containers": [{"readinessProbe": {"httpGet": {"path": "/x", "port": 80}}}]}}
+    assert inject_pod(pod, load_config())["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/app-health//readyz"
+
+
+def test_the_merge_key_is_a_text_where_it_is_a_value_and_refused_as_a_key():
+    from netinit.inject.adding.config import load_config
+
+    pod = {"metadata": {"annotations": {"a": "<<"}}, "spec": {"containers": []}}
+    value, key = ("metadata:\n  annotations:\n    " + text for text in ("x: {{ .ObjectMeta.Annotations.a }}", "{{ .ObjectMeta.Annotations.a }}: x"))
+    assert inject_pod(pod, load_config({"templates": {"sidecar": value}}))["metadata"]["annotations"]["x"] == "<<"
+    with pytest.raises(InjectionError, match="breaks out"):
+        inject_pod(pod, load_config({"templates": {"sidecar": key}}))
