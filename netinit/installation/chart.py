@@ -5,13 +5,14 @@ The chart uses only what both engines support: sprig, `template` instead of `inc
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from netinit.base.errors import ConfigError
-from netinit.base.sanitize import quote
+from netinit.base.sanitize import quote, shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.golang import goyaml
 from netinit.golang.errors import TemplateError, YamlError
@@ -47,20 +48,6 @@ def render(files: Mapping[str, str], values: Tree, *, name: str, namespace: str,
     return objects
 
 
-def set_value(text: str) -> Tree:
-    """Parse `--set a.b=value`; the value is YAML. Raises ConfigError."""
-    keys, equals, value = text.partition("=")
-    if not equals or not all(keys.split(".")):
-        raise ConfigError(f"--set: {quote(text)} is not KEY=VALUE, such as webhook.failurePolicy=Ignore")
-    try:
-        read: Any = goyaml.load(value) if value else ""
-    except YamlError as error:
-        raise ConfigError(f"--set: the value of {quote(keys)} is not YAML: {error}") from error
-    for key in reversed(keys.split(".")):
-        read = {key: read}
-    return mapping(read)
-
-
 # ---- the schema: the keywords of JSON Schema (draft 7) that it uses ------------------------------------------------------
 
 _ANNOTATIONS = ("$schema", "title", "description")
@@ -85,7 +72,8 @@ KEYWORDS = frozenset((*_ANNOTATIONS, *_LIMITS, "anyOf", "type", "items", "proper
 
 def find_problems(value: Any, schema: Tree, path: Sequence[str] = ()) -> Iterator[str]:
     """Yield a message for each value that violates the schema, with its path."""
-    name, shown = quote(".".join(path)) if path else "the values", quote(value if isinstance(value, str) else str(value))
+    name = quote(".".join(path)) if path else "the values"
+    shown = quote(value) if isinstance(value, str) else shorten(json.dumps(value, default=str))
     if "anyOf" in schema:
         if all(any(True for _ in find_problems(value, one, path)) for one in schema["anyOf"]):
             yield f"{name}: {shown} is not of an allowed type"

@@ -46,7 +46,7 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
     """
     def render(*more: str) -> list[Tree]:
-        return objects(chart.namespace, chart.name, chart.files, (*chart.given, *more))
+        return objects(chart.namespace, chart.name, chart.files, (*chart.settings, *more))
 
     planned, namespace = render(), chart.namespace
     version = _read_version(kubectl)

@@ -56,7 +56,7 @@ VARIANTS = [
 def chart(plane, node):
     """netinit's chart with the node's agent, which runs; its webhook is not registered yet."""
     node.ctr("-n", "k8s.io", "images", "import", Path(os.environ["NETINIT_NODE_IMAGES"]) / "netinit-node.tar")
-    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "node.backend=iptables-nft", "revision=own", "tags=[stable]", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
+    trees = objects(NAMESPACE, "netinit", (), (*agent_values(node), "node.backend=iptables-nft", "revision=own", "tags={stable}", "injection.configMap=istio-sidecar-injector", "injection.meshConfigMap=istio"))
     for tree in trees:
         if tree["kind"] != "MutatingWebhookConfiguration":
             plane.apply(tree)

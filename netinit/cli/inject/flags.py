@@ -63,6 +63,9 @@ class CheckFlags(DeclaredOptions):
     settings: tuple[str, ...] = plain(
         "--set", _text("KEY=VALUE"), default=(), repeated=True,
         help_text="Set a value for the templates, in Helm's grammar: a.b=c, a[0]=c, a={b,c}, a=null. May be repeated.")
+    text_settings: tuple[str, ...] = plain(
+        "--set-string", _text("KEY=VALUE"), default=(), repeated=True,
+        help_text="Set a value that is a text, whatever it looks like: a.b=80. After those of --set. May be repeated.")
     image: str = plain(
         "--image", Kind(metavar="IMAGE", read=_read_image), default="",
         help_text="The image of the init container (sets global.proxy_init.image).")

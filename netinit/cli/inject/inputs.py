@@ -14,7 +14,9 @@ from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig, load_config
 from netinit.inject.adding.installations import refuse_empty
 from netinit.inject.adding.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
+from netinit.inject.adding.places import Files
 from netinit.inject.adding.settings import UID_RANGE, Kubelets, Namespace, Settings
+from netinit.inject.adding.values import TextSetting
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import objects, split
 from netinit.library import safe_files
@@ -106,25 +108,25 @@ def read_trees(flags: CheckFlags) -> Iterator[tuple[str, Any]]:
 
 def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
     """The configuration from files, or else from a requested cluster, or else our own. `lazily`: see load_config."""
-    files = {"--injectConfigFile": flags.config_file, "--meshConfigFile": flags.mesh_file, "--valuesFile": flags.values_file}
-    source, mesh, values = (refuse_empty(read_text(name), label) if name else None for label, name in files.items())
+    given = {"--injectConfigFile": flags.config_file, "--meshConfigFile": flags.mesh_file, "--valuesFile": flags.values_file}
+    source, mesh, values = (refuse_empty(read_text(name), label) if name else None for label, name in given.items())
+    files = Files(templates=flags.config_file, values=flags.values_file, mesh=flags.mesh_file)
     if flags.uses_cluster and (source is None or mesh is None):
         cluster = Cluster(flags)
         suffix = f"-{flags.revision}" if flags.revision not in {"", "default"} else ""
         if source is None:
             name = flags.config_map or f"istio-sidecar-injector{suffix}"
             data = cluster.config_map(flags.istio_namespace, name)
+            files = files.replace(templates=f"ConfigMap {flags.istio_namespace}/{name}")
             source = _entry(data, "config", flags.istio_namespace)
-            values = data.get("values") if values is None else values
+            if values is None:
+                values, files = data.get("values"), files.replace(values=files.templates)
         if mesh is None:
             name = flags.mesh_map or f"istio{suffix}"
             mesh = _entry(cluster.config_map(flags.istio_namespace, name), "mesh", flags.istio_namespace)
-    try:
-        settings = _settings(flags, own=source is None)
-        config = load_config(source, values=values, mesh=mesh, settings=settings, lazily=lazily)
-    except ConfigError as error:
-        given = flags.config_file or flags.mesh_file or flags.values_file
-        raise ConfigError(in_file(given, error) if given else str(error)) from error
+            files = files.replace(mesh=f"ConfigMap {flags.istio_namespace}/{name}")
+    settings = _settings(flags, own=source is None)
+    config = load_config(source, values=values, mesh=mesh, settings=settings, lazily=lazily, files=files)
     if flags.image and config.brackets:
         raise OptionError(
             f"--image: {quote_value(flags.image)} cannot be set in a template of Istio 1.0 or 1.1, which has its image written out"
@@ -134,14 +136,15 @@ def read_config(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:
 
 def _settings(flags: CheckFlags, *, own: bool) -> tuple[str, ...]:
     """The values to set, --image last. `own`: the templates are netinit's."""
+    settings = (*flags.settings, *map(TextSetting, flags.text_settings))
     if not flags.image:
-        return flags.settings
+        return settings
     if not own and "/" not in flags.image:
         raise OptionError(
             f"--image: {quote_value(flags.image)} has no registry, and Istio's templates take such an image from Istio's own; "
             "write REGISTRY/PATH:TAG"
         )
-    return (*flags.settings, f"global.proxy_init.image={flags.image}")
+    return (*settings, f"global.proxy_init.image={flags.image}")
 
 
 def read_config_with_warnings(flags: CheckFlags, *, lazily: bool = False) -> InjectionConfig:

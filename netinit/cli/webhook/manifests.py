@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +16,9 @@ from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import add_value
 from netinit.cli.values import takes
 from netinit.golang import goyaml
-from netinit.inject.adding.values import merge_values
+from netinit.inject.adding.values import TextSetting, apply_settings, merge_values, overlay_values
 from netinit.inject.deciding import yaml_texts
-from netinit.installation.chart import find_problems, render, set_value
+from netinit.installation.chart import find_problems, render
 from netinit.library.manifest_files import read_text
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
@@ -31,6 +32,12 @@ class ChartValues:
     name: str
     files: tuple[str, ...] = ()
     given: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The single values in the order in which Helm applies them."""
+        return (*self.given, *map(TextSetting, self.texts))
 
 
 chart_options = add_value(
@@ -39,6 +46,7 @@ chart_options = add_value(
     click.option("--name", default="netinit", show_default=True, **takes("NAME"), help="The installation (Helm's release)."),
     click.option("-f", "--values", "files", multiple=True, **takes("FILE"), help="Values in YAML, over the chart's. May be repeated."),
     click.option("--set", "given", multiple=True, **takes("KEY=VALUE"), help="One value, such as webhook.flavour=classic."),
+    click.option("--set-string", "texts", multiple=True, **takes("KEY=VALUE"), help="One value that is a text, such as a.b=80."),
 )  # fmt: skip
 
 
@@ -49,7 +57,7 @@ def command(chart: ChartValues) -> int:
 
     They are those of the chart `charts/netinit`, rendered from its templates and values.
     """
-    show_artefact("---\n".join([goyaml.dump(tree) for tree in objects(chart.namespace, chart.name, chart.files, chart.given)]))
+    show_artefact("---\n".join([goyaml.dump(tree) for tree in objects(chart.namespace, chart.name, chart.files, chart.settings)]))
     return 0
 
 
@@ -58,12 +66,23 @@ def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple
     chart = read_chart()
     values = mapping(yaml_texts.load(chart["values.yaml"]))
     schema = json.loads(chart["values.schema.json"])
-    sources = [*((file, _read_values(file)) for file in files), *(("--set", set_value(text)) for text in given)]
-    if problems := [f"{label}: {problem}" for label, tree in sources for problem in find_problems(tree, schema)]:
+    own: Tree = {}
+    problems = []
+    for file in files:
+        tree = _read_values(file)
+        problems += [f"{file}: {problem}" for problem in _find_problems(tree, schema)]
+        own = overlay_values(own, tree)
+    of_files = set(_find_problems(own, schema))
+    own = apply_settings(own, given)
+    told = [problem for problem in _find_problems(own, schema) if problem not in of_files]
+    problems += [f"--set: {problem.replace('must be a list', 'must be a list: KEY={a,b}')}" for problem in told]
+    if problems:
         raise ConfigError("\n".join(problems))
-    for _, tree in sources:
-        values = merge_values(values, tree)
-    return render(chart, values, name=name, namespace=namespace)
+    return render(chart, merge_values(values, own), name=name, namespace=namespace)
+
+
+def _find_problems(own: Tree, schema: Tree) -> Iterator[str]:
+    return find_problems(merge_values({}, own), schema)  # as Helm does: null removes the chart's default
 
 
 def read_chart() -> dict[str, str]:

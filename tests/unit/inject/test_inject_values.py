@@ -9,7 +9,7 @@ import pytest
 from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.base.sanitize import quote
 from netinit.inject import inject_pod, load_config
-from netinit.inject.adding.values import merge_values, set_values
+from netinit.inject.adding.values import TextSetting, merge_values, set_values
 from sweeps import together
 
 
@@ -66,6 +66,20 @@ SET = [
 @together(("setting", "made"), SET)
 def test_settings_are_read_by_helms_grammar(setting, made):
     assert set_values({}, (setting,)) == made
+
+
+@pytest.mark.parametrize(
+    ("setting", "made"),
+    [
+        ("a=80,b=true,c=null", {"a": "80", "b": "true", "c": "null"}), ("a={1,false}", {"a": ["1", "false"]}), ("a[1].b=0", {"a": [None, {"b": "0"}]}),
+    ],
+)  # fmt: skip
+def test_values_of_set_string_are_texts(setting, made):
+    assert set_values({}, (TextSetting(setting),)) == made
+
+
+def test_an_item_that_is_no_map_is_replaced_by_one_as_by_helm():
+    assert set_values({"a": [1, {"c": 2}]}, ("a[0].b=1", "a[1].b=1")) == {"a": [{"b": 1}, {"c": 2, "b": 1}]}
 
 
 def test_settings_change_what_is_there_and_nothing_else():
@@ -213,7 +227,7 @@ def test_values_that_are_no_mapping_are_refused():
 
 def test_a_number_where_istio_has_a_text_is_refused_and_set_makes_a_text_of_it():
     template = {"templates": {"sidecar": "spec: {containers: [{name: istio-proxy, image: {{ .Values.global.hub | quote }}}]}"}}
-    with pytest.raises(ConfigError, match=r"values: global\.hub: 5 must be a text: put it in quotes"):
+    with pytest.raises(ConfigError, match=r"values: line 1: global\.hub: 5 must be a text: put it in quotes"):
         load_config(template, values="global: {hub: 5, tag: 1}")
     config = load_config(template, settings=("global.hub=5",))
     assert inject_pod(POD, config)["spec"]["containers"][-1]["image"] == "5"

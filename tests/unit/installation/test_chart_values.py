@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from netinit.base.errors import ConfigError
-from netinit.installation.chart import find_problems, set_value
+from netinit.base.errors import OptionError
+from netinit.cli.webhook.manifests import objects
+from netinit.inject.adding.values import TextSetting
+from netinit.installation.chart import find_problems
 
 SCHEMA = {
     "type": "object", "additionalProperties": False,
@@ -24,17 +26,17 @@ KNOWN = ", ".join(SCHEMA["properties"])
 @pytest.mark.parametrize(
     ("value", "problems"),
     [
-        ([], ['the values: "[]" must be a mapping']),
+        ([], ["the values: [] must be a mapping"]),
         ({"replicas": 0}, ['"replicas": 0 must be from 1 to 50']), ({"replicas": 51}, ['"replicas": 51 must be from 1 to 50']),
-        ({"replicas": 1}, []), ({"replicas": 50}, []), ({"replicas": True}, ['"replicas": "True" must be a whole number']),
+        ({"replicas": 1}, []), ({"replicas": 50}, []), ({"replicas": True}, ['"replicas": true must be a whole number']),
         ({"least": 0}, ['"least": 0 must be from 1 to any']), ({"most": 10}, ['"most": 10 must be from any to 9']),
         ({"flavour": "new"}, ['"flavour": "new" is not one of current, classic']), ({"flavour": "classic"}, []),
         ({"name": ""}, ['"name": it must not be empty']), ({"name": "A"}, ['"name": "A" does not match ^[a-z]*$']),
-        ({"name": 5}, ['"name": "5" must be a text']), ({"enabled": "true"}, ['"enabled": "true" must be true or false']),
-        ({"tags": {}}, ['"tags": "{}" must be a list']), ({"tags": ["a", 1]}, ['"tags.1": "1" must be a text']),
-        ({"tags": ["a", "a"]}, ['"tags": "[\'a\', \'a\']" has one of them twice']),
+        ({"name": 5}, ['"name": 5 must be a text']), ({"enabled": "true"}, ['"enabled": "true" must be true or false']),
+        ({"tags": {}}, ['"tags": {} must be a list']), ({"tags": ["a", 1]}, ['"tags.1": 1 must be a text']),
+        ({"tags": ["a", "a"]}, ['"tags": ["a", "a"] has one of them twice']),
         ({"either": 5}, []), ({"either": "50%"}, []), ({"either": "50"}, ['"either": "50" is not of an allowed type']),
-        ({"labels": {"a": 1, "b": "c"}}, ['"labels.a": "1" must be a text']), ({"any": {"a": {"b": 1}}}, []),
+        ({"labels": {"a": 1, "b": "c"}}, ['"labels.a": 1 must be a text']), ({"any": {"a": {"b": 1}}}, []),
         ({"replica": 1}, ['"replica" is not a value of the chart; did you mean replicas?']),
         ({"zzzzzz": 1}, [f'"zzzzzz" is not a value of the chart; it has {KNOWN}']),
         ({"replicas": 0, "name": ""}, ['"replicas": 0 must be from 1 to 50', '"name": it must not be empty']),
@@ -44,25 +46,47 @@ def test_a_value_that_the_schema_does_not_allow_is_named_with_what_it_allows(val
     assert list(find_problems(value, SCHEMA)) == problems
 
 
-@pytest.mark.parametrize(
-    ("text", "tree"),
-    [
-        ("a=1", {"a": 1}), ("a.b.c=x", {"a": {"b": {"c": "x"}}}), ("a=", {"a": ""}), ("a=b=c", {"a": "b=c"}), ("a=[1, 2]", {"a": [1, 2]}),
-        ("a=true", {"a": True}),
-    ],
-)  # fmt: skip
-def test_a_value_is_yaml_behind_its_path(text, tree):
-    assert set_value(text) == tree
+WEBHOOK = ("image.repository=r/netinit-webhook", "initImage.repository=r/netinit")
 
 
-@pytest.mark.parametrize("text", ["a", "", "=1", "a..b=1", ".a=1", "a.=1"])
-def test_a_value_without_a_path_is_refused(text):
-    with pytest.raises(ConfigError) as error:
-        set_value(text)
-    assert str(error.value) == f'--set: "{text}" is not KEY=VALUE, such as webhook.failurePolicy=Ignore'
+def made(*given, files=()):
+    trees = objects("mesh", "netinit", files, (*WEBHOOK, *given))
+    return next(tree for tree in trees if tree["kind"] == "Deployment")["spec"]
 
 
-def test_a_value_that_is_not_yaml_is_refused_with_its_path():
-    with pytest.raises(ConfigError) as error:
-        set_value("a.b=[")
-    assert str(error.value).startswith('--set: the value of "a.b" is not YAML: ')
+def test_set_has_helms_grammar_here_too():
+    spec = made("replicas=3,logLevel=all:debug", "imagePullSecrets[0].name=one", "imagePullSecrets[1].name=two", "podAnnotations.a\\.b=c\\,d")
+    assert spec["replicas"] == 3
+    assert spec["template"]["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+    assert spec["template"]["metadata"]["annotations"]["a.b"] == "c,d"
+
+
+def test_a_text_of_set_string_is_not_typed():
+    texts = (TextSetting("podAnnotations.a=15,podAnnotations.b=true"), TextSetting("imagePullSecrets[0].name=7"))
+    spec = made("podAnnotations.a=x", *texts)["template"]
+    assert spec["metadata"]["annotations"]["a"] == "15"
+    assert spec["metadata"]["annotations"]["b"] == "true"
+    assert spec["spec"]["imagePullSecrets"] == [{"name": "7"}]
+    with pytest.raises(OptionError, match='--set-string: "x": the key "x" has no value'):
+        made(TextSetting("x"))
+
+
+@pytest.mark.parametrize("given", ["resources.limits=null", "resources={limits: null}"])
+def test_null_removes_the_charts_value(given, tmp_path):
+    file = tmp_path / "values.yaml"
+    file.write_text("resources: {limits: null}\n")
+    by_file = given.startswith("resources=")
+    (container,) = made(*(() if by_file else (given,)), files=(str(file),) if by_file else ())["template"]["spec"]["containers"]
+    assert "limits" not in container["resources"]
+    assert container["resources"]["requests"]
+    file.write_text("resources: {limits: null}\n")
+    later = tmp_path / "later.yaml"
+    later.write_text("replicas: 4\n")
+    spec = made(files=(str(file), str(later)))
+    assert "limits" not in spec["template"]["spec"]["containers"][0]["resources"], "a later file keeps the null of an earlier one"
+
+
+def test_an_item_of_a_list_of_a_file_is_replaced(tmp_path):
+    (tmp_path / "values.yaml").write_text("imagePullSecrets: [{name: one}, {name: two}]\n")
+    spec = made("imagePullSecrets[1].name=three", files=(str(tmp_path / "values.yaml"),))
+    assert spec["template"]["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "three"}]

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from helm import HELM, needs_helm, render_chart
+from helm import HELM, needs_helm, render_chart, yaml_value
 from netinit.base.errors import ConfigError, OptionError
 from netinit.cli.webhook.manifests import CHART
 from netinit.golang import goyaml
@@ -16,7 +16,6 @@ from netinit.inject.adding.config import load_config
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.values import merge_values
 from netinit.inject.deciding.init_container import find_init, options_of
-from netinit.installation.chart import set_value
 from netinit.node.settings import AgentSettings
 from netinit.options.declare import extract_flags
 from netinit.webhook.settings import ServeSettings
@@ -152,11 +151,11 @@ def test_the_schema_refuses_what_is_no_value(wrong):
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = goyaml.load((CHART / "values.yaml").read_text())
-    assert list(jsonschema.Draft7Validator(schema).iter_errors(merge_values(values, set_value(wrong))))
+    assert list(jsonschema.Draft7Validator(schema).iter_errors(merge_values(values, yaml_value(wrong))))
     for given in VALUES:
         changed = values
         for text in given:
-            changed = merge_values(changed, set_value(text))
+            changed = merge_values(changed, yaml_value(text))
         assert [error.message for error in jsonschema.Draft7Validator(schema).iter_errors(changed)] == []
 
 
