@@ -62,10 +62,10 @@ class CheckFlags(DeclaredOptions):
         help_text="Values for the templates, or an IstioOperator; netinit's own templates have values beneath.")
     settings: tuple[str, ...] = plain(
         "--set", _text("KEY=VALUE"), default=(), repeated=True,
-        help_text="Set a value for the templates, in Helm's grammar: a.b=c, a[0]=c, a={b,c}, a=null. May be repeated.")
+        help_text="Set a value in Helm's grammar: a.b=c, a[0]=c, a={b,c}, a=null. Repeatable.")
     text_settings: tuple[str, ...] = plain(
         "--set-string", _text("KEY=VALUE"), default=(), repeated=True,
-        help_text="Set a value that is a text, whatever it looks like: a.b=80. After those of --set. May be repeated.")
+        help_text="Set a text after all of --set, such as a.b=80. Repeatable.")
     image: str = plain(
         "--image", Kind(metavar="IMAGE", read=_read_image), default="",
         help_text="The image of the init container (sets global.proxy_init.image).")
@@ -84,7 +84,7 @@ class CheckFlags(DeclaredOptions):
         help_text="Refuse applications with the proxy's user.")
     kinds: tuple[str, ...] = plain(
         "--crd", Kind(metavar="KIND=PATH", read=_read_kind), default=(), repeated=True,
-        help_text="Another kind that creates pods, and the path of its pod template: Rollout.argoproj.io=spec.template. Repeatable.")
+        help_text="Also inject this kind (KIND or KIND.GROUP); PATH leads to its pod template. Repeatable.")
     context: str = plain(
         "--context", _text("CONTEXT"), default="", help_text="Read the configuration from the cluster of this kubeconfig context.",
     )
