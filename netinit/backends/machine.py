@@ -86,10 +86,12 @@ class Machine:
         joins: bool = False,
         keep: tuple[int, ...] = (),
         locks: Callable[[str], None] | None = None,
+        hold: Callable[[int], tuple[int, ...]] = lambda _: (),
     ) -> Result:
         """Run the action in the pod that the options name; with `locks`, which gets warnings, hold the pod's locks.
 
-        The action gets the options with the pod's name servers, and a warning or "". Raises NamespaceError, LockedError.
+        `hold` gets a foreign namespace's descriptor, and returns descriptors that stay open inside. The action gets the options
+        with the pod's name servers, and a warning or "". Raises NamespaceError, LockedError.
         """
         from netinit.backends.named_pod import NamedPod
         from netinit.kernel.open_pod import warn_if_host
@@ -107,7 +109,7 @@ class Machine:
                 bpf.remember(programs)
                 return action(pod.options, warning)
 
-            return pod.run_inside(act, joins=joins, keep=keep)
+            return pod.run_inside(act, joins=joins, keep=keep, holding=hold(pod.descriptor))
 
 
 HERE = Machine()

@@ -125,7 +125,8 @@ def render_probes(probes: Probes) -> Lines:
         if row.right is False:
             outcome = f"must be {row.expected}{f' ({row.because})' if row.because else ''}, but {row.observed}"
         end = join_host(ask.destination, ask.port)
-        cells.append((MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}"), end, outcome))
+        way = f" through {ask.interface}" if ask.interface else ""
+        cells.append((MARKS[row.right], ask.family.name, ask.protocol, escape(f"{ask.who} to {ask.target}{way}"), end, outcome))
     counts = Counter(row.right for row in probes.rows)
     more = f", {counts[None]} not judged" if counts[None] else ""
     summary = f"{counts[True]} of {len(probes.rows)} packets went as planned, {counts[False]} did not{more}"
@@ -145,6 +146,9 @@ def conclude(report: Report | None, probes: Probes) -> Lines:
     return lines([f"as planned: {judged} packets went as expected; the rules {rules}"])
 
 
+_OF_PROBES = ("protocol", "who", "uid", "gid", "target", "destination", "port", "interface")
+
+
 def to_plain(report: Report | None, probes: Probes | None = None, options: Options | None = None) -> dict[str, object]:
     """The object of netinit/data/verify.schema.json, with what `--live` saw.
 
@@ -159,7 +163,7 @@ def to_plain(report: Report | None, probes: Probes | None = None, options: Optio
         "probes": [
             {
                 "ok": row.right, "direction": row.ask.direction, "family": row.ask.family.name,
-                **{key: getattr(row.ask, key) for key in ("protocol", "who", "uid", "gid", "target", "destination", "port")},
+                **{key: getattr(row.ask, key) for key in _OF_PROBES},
                 **{key: getattr(row, key) for key in ("expected", "observed", "because")},
             }
             for row in probes.rows

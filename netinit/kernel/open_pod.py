@@ -85,6 +85,11 @@ class OpenPod:
         self._folder = self._owner = self._namespace = -1
 
     @property
+    def descriptor(self) -> int:
+        """The open namespace."""
+        return self._namespace
+
+    @property
     def identity(self) -> tuple[int, int]:
         """Device and inode number of the namespace."""
         return identify(self._namespace) or (0, 0)

@@ -20,21 +20,6 @@ def namespace_of(process: int | str) -> tuple[int, int] | None:
     return identify(f"/proc/{process}/ns/net")
 
 
-def find_pods() -> tuple[tuple[int, str], ...]:
-    """Return the oldest process (id, command) of each network namespace but this process's and process 1's.
-
-    Namespaces that this process may not inspect are left out.
-    """
-    seen = {namespace_of("self"), namespace_of("1")}
-    found = []
-    for pid in sorted(list_processes()):
-        namespace = namespace_of(pid)
-        if namespace and namespace not in seen:
-            seen.add(namespace)
-            found.append((pid, escape(read_text(f"/proc/{pid}/comm").strip())))
-    return tuple(found)
-
-
 def find_groups(inodes: frozenset[int]) -> dict[int, int]:
     """Return the group of each of these sockets of this network namespace, from the processes that have them open.
 

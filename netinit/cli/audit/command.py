@@ -17,7 +17,7 @@ from netinit.cli.flags import ANY_NAMESPACE, FlagCommand
 from netinit.cli.rule_options import find_settings, gate_options, rule_source_options
 from netinit.cli.values import takes
 from netinit.inject.deciding.manifest_survey import FileSurvey
-from netinit.kernel.processes import find_pods
+from netinit.kernel.pod_processes import find_pods
 from netinit.library.assertion_files import read_assertions
 from netinit.library.rule_reading import LIVE, RuleChoice, find_rule_source, survey_rule_sources
 from netinit.options import Options

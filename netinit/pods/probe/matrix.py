@@ -22,7 +22,7 @@ OUTBOUND, INBOUND = "outbound", "inbound"
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A connection to make; inbound ones come from the peer."""
+    """A connection to make; inbound ones come in through `interface`."""
 
     direction: str
     family: Family
@@ -34,10 +34,11 @@ class Ask:
     uid: int = 0
     gid: int = 0
     source: str = ""
+    interface: str = ""
 
 
-def plan_inbound(options: RunOptions, family: Family, own: str, listening: Collection[int]) -> tuple[Ask, ...]:
-    """Return the connections from the peer to `own`, given the ports that programs listen on.
+def plan_inbound(options: RunOptions, family: Family, own: str, listening: Collection[int], interface: str) -> tuple[Ask, ...]:
+    """Return the connections from outside to `own` through an interface, given the ports that programs listen on.
 
     Prefers captured ports without a listener: with TPROXY only those show whether the proxy was reached.
     """
@@ -52,7 +53,7 @@ def plan_inbound(options: RunOptions, family: Family, own: str, listening: Colle
     if options.has("tunnel_port") and options.tunnel_port:
         wanted += [(options.tunnel_port, "the tunnel's port")]
     return tuple(
-        Ask(INBOUND, family, "tcp", "a peer", f"{what} of the pod", own, port)
+        Ask(INBOUND, family, "tcp", "a peer", f"{what} of the pod", own, port, interface=interface)
         for port, what in {port: (port, what) for port, what in reversed(wanted)}.values()
     )[::-1]
 

@@ -12,6 +12,7 @@ import random
 import socket
 import struct
 import time
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from netinit.options import OFF, REJECT, TPROXY, Options, SettledOptions
 from netinit.pods.host import read_surroundings
 from netinit.pods.live import settle_beside
 from netinit.pods.probe.matrix import INBOUND, Ask, plan_inbound, plan_outbound
+from netinit.pods.probe.neighbour import OuterEnds, Way, checksum
 from netinit.pods.probe.peer import Peer, can_make_peers, listening_ports, open_transparent
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
@@ -43,6 +45,7 @@ QUICK, SLOW = (0.4, 0.05), (0.6, 0.2)
 SYN = 0x02
 HOPS = 1  # packets that leave the pod stop at the first router
 CHECKSUM_OFFSET = 16
+_EPHEMERAL = 32768, 60999
 IPV6_CHECKSUM = 7  # linux/in6.h
 EVENTS = "/proc/sys/net/netfilter/nf_conntrack_events"
 
@@ -82,12 +85,20 @@ def probe(options: Options) -> Probes:
     notes: list[str] = []
     with suppress(ImportError):  # `can_make_peers` reports it; a child inside a pod may be unable to read the files
         links.load_pyroute2()
-    keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a neighbour
-    report = HERE.inside(options, _probe_here, joins=True, keep=keep, locks=notes.append)
+    keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a peer
+    outer = OuterEnds()
+
+    def act(resolved: Options, warning: str) -> Probes:
+        return _probe_here(resolved, warning, outer)
+
+    try:
+        report = HERE.inside(options, act, joins=True, keep=keep, locks=notes.append, hold=outer.open)
+    finally:
+        outer.close()
     return Probes(report.rows, (*notes, *report.notes))
 
 
-def _probe_here(options: Options, warning: str) -> Probes:
+def _probe_here(options: Options, warning: str, outer: OuterEnds) -> Probes:
     _check_privileges()
     _, settled = settle_beside(options)
     ipv6 = settled.ipv6
@@ -109,6 +120,8 @@ def _probe_here(options: Options, warning: str) -> Probes:
             notes.append(f"nothing was probed from outside: {obstacle}")
         else:
             rows += _probe_inbound(settled, families, notes)
+        for family in families:
+            rows += _probe_from_neighbour(settled, family, outer, notes)
     return Probes(tuple(rows), tuple(notes))
 
 
@@ -137,40 +150,60 @@ def _probe_inbound(options: SettledOptions, families: Sequence[Family], notes: l
     try:
         with Peer(families) as peer:
             for family in families:
-                asks = plan_inbound(options, family, peer.here[family], listening_ports(family))
+                asks = plan_inbound(options, family, peer.here[family], listening_ports(family), Peer.NAME)
                 rows += _run(asks, options, read_surroundings(family), peer)
     except (NetinitError, OSError) as error:
         notes.append(f"nothing was probed from outside: {error}")
     return rows
 
 
-def _run(asks: Sequence[Ask], options: SettledOptions, around: Surroundings, peer: Peer | None) -> list[ProbeResult]:
+def _probe_from_neighbour(options: SettledOptions, family: Family, outer: OuterEnds, notes: list[str]) -> list[ProbeResult]:
+    around = read_surroundings(family)
+    device = around.default_interface
+    own = around.primary_address(device)
+    if own is None:
+        return []
+    asks = plan_inbound(options, family, format_endpoint(family, own, None), listening_ports(family), device)
+    try:
+        way = outer.find_way(around) if asks else None
+    except OSError as error:
+        notes.append(f"{family.name}: nothing was sent through {device}: {error.strerror}")
+        return []
+    if asks and way is None:
+        notes.append(
+            f"{family.name}: nothing was sent through {device}, as a neighbour does: its other end is not in this namespace;"
+            " run netinit on the node, with --pid or --netns"
+        )
+    return _run(asks, options, around, way) if way else []
+
+
+def _run(asks: Sequence[Ask], options: SettledOptions, around: Surroundings, outside: Peer | Way | None) -> list[ProbeResult]:
     """Return the results of one family and direction; probe unexpected ones twice."""
-    rows = _attempt(asks, options, around, peer, QUICK)
+    rows = _attempt(asks, options, around, outside, QUICK)
     wrong = [index for index, row in enumerate(rows) if row.right is False]
-    again = _attempt([asks[index] for index in wrong], options, around, peer, SLOW) if wrong else []
+    again = _attempt([asks[index] for index in wrong], options, around, outside, SLOW) if wrong else []
     for index, row in zip(wrong, again, strict=True):
         rows[index] = row
     return rows
 
 
 def _attempt(
-    asks: Sequence[Ask], options: SettledOptions, around: Surroundings, peer: Peer | None, patience: tuple[float, float]
+    asks: Sequence[Ask], options: SettledOptions, around: Surroundings, outside: Peer | Way | None, patience: tuple[float, float]
 ) -> list[ProbeResult]:
     ruleset = load_plan(plan_for(options), around.family)
-    sockets: list[ProbeSocket | str] = []
+    sockets: list[Sent | str] = []
     with ExitStack() as stack:
         for ask in asks:
             try:
-                with peer.entered() if peer else nullcontext():
-                    opened = ProbeSocket(ask)
+                with outside.entered() if isinstance(outside, Peer) else nullcontext():
+                    opened = NeighbourProbe(ask, outside) if isinstance(outside, Way) else ProbeSocket(ask)
             except (OSError, NetinitError) as error:
                 sockets.append(f"not made: {error.strerror if isinstance(error, OSError) else error}")
                 continue
             stack.callback(opened.close)
             sockets.append(opened)
-        _watch([opened for opened in sockets if isinstance(opened, ProbeSocket)], *patience)
-    transparent = options.inbound_mode == TPROXY and peer is not None
+        _watch([opened for opened in sockets if isinstance(opened, Sent)], *patience)
+    transparent = options.inbound_mode == TPROXY and outside is not None
     busy = listening_ports(around.family) if transparent else frozenset()
     return [
         ProbeResult(ask, "", one, None) if isinstance(one, str)
@@ -179,7 +212,7 @@ def _attempt(
     ]  # fmt: skip
 
 
-def _watch(sockets: Sequence[ProbeSocket], patience: float, quiet: float) -> None:
+def _watch(sockets: Sequence[Sent], patience: float, quiet: float) -> None:
     """Send all probes, and note the events of each; delete their entries."""
     sent = {one.connection: one for one in sockets}
     with Watch() as watch:
@@ -203,12 +236,12 @@ def _watch(sockets: Sequence[ProbeSocket], patience: float, quiet: float) -> Non
                         delete_entry(link, one.events[-1])
 
 
-def _predict(sent: ProbeSocket, ruleset: Ruleset, around: Surroundings) -> Trace:
+def _predict(sent: Sent, ruleset: Ruleset, around: Surroundings) -> Trace:
     ask = sent.ask
     if ask.direction == INBOUND:
         packet = make_inbound(
             around, sent.source, ask.destination, ask.port,
-            protocol=ask.protocol, interface=Peer.NAME, source_port=sent.source_port,
+            protocol=ask.protocol, interface=ask.interface, source_port=sent.source_port,
         )  # fmt: skip
     else:
         packet = make_outbound(
@@ -218,7 +251,7 @@ def _predict(sent: ProbeSocket, ruleset: Ruleset, around: Surroundings) -> Trace
     return simulate(packet.replace(flags=("SYN",)) if ask.protocol == "tcp" else packet, ruleset, around)
 
 
-def _judge(sent: ProbeSocket, trace: Trace, *, transparent: bool, busy: Collection[int]) -> ProbeResult:
+def _judge(sent: Sent, trace: Trace, *, transparent: bool, busy: Collection[int]) -> ProbeResult:
     """Compare the observation with the prediction.
 
     TPROXY (`transparent`) does not translate: a connection accepted without a listener was captured; where a program listens
@@ -237,7 +270,7 @@ def _judge(sent: ProbeSocket, trace: Trace, *, transparent: bool, busy: Collecti
     return ProbeResult(sent.ask, expected, observed, _holds(sent, trace, captured=transparent and sent.accepted), because)
 
 
-def _holds(sent: ProbeSocket, trace: Trace, *, captured: bool) -> bool:
+def _holds(sent: Sent, trace: Trace, *, captured: bool) -> bool:
     arrived = sent.arrived or not sent.is_tcp  # datagrams need no answer
     if trace.verdict == DROPPED:
         return not sent.events or (sent.untouched and not sent.arrived)
@@ -259,7 +292,7 @@ def _describe_expected(trace: Trace) -> str:
     return trace.verdict
 
 
-def _describe_observed(sent: ProbeSocket) -> str:
+def _describe_observed(sent: Sent) -> str:
     if sent.target is None:
         return "dropped (connection tracking never saw it)"
     end = "" if sent.accepted or not sent.is_tcp else ", no process listens" if sent.arrived else ", no answer"
@@ -268,16 +301,63 @@ def _describe_observed(sent: ProbeSocket) -> str:
     return f"kept its destination{', accepted' if sent.accepted else end}"
 
 
-class ProbeSocket:
-    """A user's socket, ready to send the first packet of a connection, and what becomes of it; `source`, `source_port`: its own end.
+class Sent:
+    """The first packet of a connection, and what becomes of it; `source`, `source_port`: the sender's end."""
 
-    Raises OSError without a route; NamespaceError if it cannot switch to the user.
-    """
+    source: str
+    source_port: int
 
     def __init__(self, ask: Ask) -> None:
         self.ask = ask
         self.events: list[Event] = []  # of connection tracking, as `_watch` notes them
         self.is_tcp = ask.protocol == "tcp"
+
+    @property
+    def connection(self) -> tuple[int, str, int, str, int]:
+        """The connection as conntrack identifies it: protocol, source, port, destination, port."""
+        protocol = socket.IPPROTO_TCP if self.is_tcp else socket.IPPROTO_UDP
+        return protocol, self.source, self.source_port, self.ask.destination, self.ask.port
+
+    @property
+    def target(self) -> tuple[str, int] | None:
+        """The connection's destination after NAT; None if it was never tracked."""
+        return (self.events[0].reply[1], self.events[0].reply[2]) if self.events else None
+
+    @property
+    def untouched(self) -> bool:
+        """Whether it was tracked, and kept its destination."""
+        return self.target == (self.ask.destination, self.ask.port)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether there was an answer other than a reset."""
+        return any(event.answered for event in self.events)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether anything answered, even with a reset."""
+        return self.accepted or any(event.destroyed for event in self.events)
+
+    @abstractmethod
+    def send(self) -> None:
+        """Send the packet. Raises OSError."""
+
+    def close(self) -> None:
+        """Close the sockets."""
+
+    def _segment(self) -> bytes:
+        """A SYN; where a raw socket sends it over IPv6, the kernel computes its checksum once more."""
+        return make_syn(self.ask.family, (self.source, self.source_port), (self.ask.destination, self.ask.port))
+
+
+class ProbeSocket(Sent):
+    """A user's socket, ready to send the first packet of a connection.
+
+    Raises OSError without a route; NamespaceError if it cannot switch to the user.
+    """
+
+    def __init__(self, ask: Ask) -> None:
+        super().__init__(ask)
         kind = (socket.SOCK_RAW, socket.IPPROTO_TCP) if self.is_tcp else (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
         with creating_as(ask.uid, ask.gid):
             self._sender = socket.socket(ask.family.number, *kind)
@@ -307,32 +387,6 @@ class ProbeSocket:
             self._reserved.bind((self.source, 0))  # reserves the port while this socket is open
         self.source_port = int(self._reserved.getsockname()[1])
 
-    @property
-    def connection(self) -> tuple[int, str, int, str, int]:
-        """The connection as conntrack identifies it: protocol, source, port, destination, port."""
-        protocol = socket.IPPROTO_TCP if self.is_tcp else socket.IPPROTO_UDP
-        return protocol, self.source, self.source_port, self.ask.destination, self.ask.port
-
-    @property
-    def target(self) -> tuple[str, int] | None:
-        """The connection's destination after NAT; None if it was never tracked."""
-        return (self.events[0].reply[1], self.events[0].reply[2]) if self.events else None
-
-    @property
-    def untouched(self) -> bool:
-        """Whether it was tracked, and kept its destination."""
-        return self.target == (self.ask.destination, self.ask.port)
-
-    @property
-    def accepted(self) -> bool:
-        """Whether there was an answer other than a reset."""
-        return any(event.answered for event in self.events)
-
-    @property
-    def arrived(self) -> bool:
-        """Whether anything answered, even with a reset."""
-        return self.accepted or any(event.destroyed for event in self.events)
-
     def send(self) -> None:
         """Send the packet. Raises OSError."""
         self._sender.send(self._segment() if self.is_tcp else b"")
@@ -342,17 +396,23 @@ class ProbeSocket:
         self._reserved.close()
         self._sender.close()
 
-    def _segment(self) -> bytes:
-        segment = struct.pack("!HHIIBBH", self.source_port, self.ask.port, random.getrandbits(32), 0, 5 << 4, SYN, 64240)
-        if self.ask.family is IPV6:  # the kernel fills in the checksum
-            return segment + bytes(4)
-        pseudo = socket.inet_aton(self.source) + socket.inet_aton(self.ask.destination) + struct.pack("!HH", socket.IPPROTO_TCP, 20)
-        return segment + struct.pack("!HH", _checksum(pseudo + segment), 0)
+
+class NeighbourProbe(Sent):
+    """A packet that comes in through the pod's own device."""
+
+    def __init__(self, ask: Ask, way: Way) -> None:
+        super().__init__(ask)
+        self._way = way
+        self.source, self.source_port = way.source, random.randint(*_EPHEMERAL)  # noqa: S311 - no secret
+
+    def send(self) -> None:
+        """Send the packet. Raises OSError."""
+        self._way.send(self.ask.family, self._segment(), self.ask.destination)
 
 
-def _checksum(data: bytes) -> int:
-    """The Internet checksum (RFC 1071)."""
-    total: int = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
+def make_syn(family: Family, source: tuple[str, int], destination: tuple[str, int]) -> bytes:
+    """The TCP header of a first packet."""
+    segment = struct.pack("!HHIIBBH", source[1], destination[1], random.getrandbits(32), 0, 5 << 4, SYN, 64240)
+    ends = b"".join([socket.inet_pton(family.number, one) for one, _ in (source, destination)])
+    pseudo = ends + (struct.pack("!HH", socket.IPPROTO_TCP, 20) if family is IPV4 else struct.pack("!II", 20, socket.IPPROTO_TCP))
+    return segment + struct.pack("!HH", checksum(pseudo + segment), 0)

@@ -118,7 +118,7 @@ def test_json_of_packets_has_every_field_of_a_probe():
         "notes": ["IPv6 is off"], "options": "netinit apply -b 80", "istio": None, "listeners": [],
         "probes": [{
             "ok": True, "direction": "outbound", "family": "IPv4", "protocol": "TCP", "who": "the application", "uid": 1000,
-            "gid": 1001, "target": "an address", "destination": "192.0.2.1", "port": 80, "expected": "captured",
+            "gid": 1001, "target": "an address", "destination": "192.0.2.1", "port": 80, "interface": "", "expected": "captured",
             "observed": "captured", "because": "",
         }],
     }  # fmt: skip
