@@ -135,7 +135,7 @@ def test_every_connection_is_answered_by_whom_the_policy_says(backend, require_n
             for one, said, seen in zip(connections, wanted, found, strict=True)
             if said != seen
         ]
-        assert not wrong, "\n".join([backend, " ".join(options.to_argv()), str(options.to_environ()), *wrong])
+        assert not wrong, "\n".join([backend, " ".join(given.to_argv()), str(given.to_environ()), *wrong])
 
     hold()
     for answer in ("inside on 15001", "inside on 15006", "inside on 15053", "outside on 443"):

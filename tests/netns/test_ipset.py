@@ -234,7 +234,7 @@ def test_live_rules_are_explained_with_what_their_sets_hold(pod, variant):
     networks = NETWORKS[700:900]
     apply_in(pod, options(variant, networks=networks))
     words = ["--netns", pod.path, "--ipset-threshold", "100", "-x", ",".join(networks), "--uid", str(APP_ID)]
-    for to, where in (("10.3.7.9:80", "these networks are not captured"), ("203.0.113.7:80", "every other outbound connection")):
+    for to, where in (("10.3.7.9:80", "these networks are not captured"), ("203.0.113.7:80", "all outbound TCP is captured")):
         done = tool("explain", "--to", to, *words, "-i", "*", "-b", "*")
         assert done.returncode == 0, done.stderr
         assert where in done.stdout

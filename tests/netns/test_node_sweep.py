@@ -146,8 +146,9 @@ def test_a_program_at_the_pods_cgroup_that_rewrites_connections_is_told(api, tmp
                 node.until(lambda: "InterceptionDrift" in reasons(api), "the event")
                 node.until(lambda: 'state="drifted"} 1.0' in node.get("/metrics")[1], "the metric")
             node.until(lambda: 'state="captured"} 1.0' in node.get("/metrics")[1], "the metric")
-    (message,) = [event["message"] for event in api.events() if event["reason"] == "InterceptionDrift"]
-    assert f"(connect4 of the cgroup /{path}/c1)" in message
+    messages = [event["message"] for event in api.events() if event["reason"] == "InterceptionDrift"]  # a busy node's sweeps repeat it
+    assert messages
+    assert all(f"(connect4 of the cgroup /{path}/c1)" in message for message in messages), messages
 
 
 def test_a_pod_is_programmed_in_place(api, tmp_path, pod, runtime):

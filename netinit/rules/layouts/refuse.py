@@ -39,6 +39,9 @@ def refuse_ipv6(
         captured_outbound.insert(0, (Port(protocol="tcp", ports=options.outbound_ports),))
     from_vms = InInterface(names=options.virtual_interfaces)
     captured_from_vms = [(*networks, from_vms, tcp) for *networks, tcp in _to_networks(options)] if options.virtual_interfaces else []
+    queries = _queries(options) if capture_dns else []
+    if options.virtual_interfaces and options.redirect_forwarded_dns:
+        captured_from_vms[:0] = [(from_vms, *query) for query in queries]
     if captured_inbound or captured_from_vms:
         _enter(ipv6, ISTIO_REFUSE_IN, INPUT, FORWARD)
         ipv6.exclude(FILTER, ISTIO_REFUSE_IN, _ITSELF_IN)
@@ -50,7 +53,6 @@ def refuse_ipv6(
         if captured_inbound:
             ipv6.exclude(FILTER, ISTIO_REFUSE_IN, *excluded_inbound)
             _refuse(ipv6, options, ISTIO_REFUSE_IN, captured_inbound)
-    queries = _queries(options) if capture_dns else []
     if captured_outbound or queries:
         _enter(ipv6, ISTIO_REFUSE_OUT, OUTPUT)
         ipv6.exclude(FILTER, ISTIO_REFUSE_OUT, _ITSELF_OUT)
