@@ -43,7 +43,7 @@ from netinit.options.file import SCHEMA
 from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, PeerFlag
-from netinit.questions.findings import GROUPS
+from netinit.questions.finding_codes import grouped
 from template_methods import missing_methods
 
 COMPLETION = "netinit/data/completion.tsv"
@@ -195,10 +195,10 @@ def render_peer(peer: str) -> str:
 def render_findings() -> str:
     """A section for each group of findings, and one below for each code, which outputs link to."""
     parts: list[str] = []
-    for title, group_of in GROUPS.items():
+    for title, kinds in grouped().items():
         parts += [f"## {title}", ""]
-        for kind, (code, meaning) in group_of.items():
-            parts += [f"### {code}", "", f"`{kind}`: {meaning.translate(_MARKUP)}", ""]
+        for kind in kinds:
+            parts += [f"### {kind.code}", "", f"`{kind}`: {kind.meaning.translate(_MARKUP)}", ""]
     return "\n".join(parts)
 
 

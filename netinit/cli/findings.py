@@ -18,17 +18,15 @@ from netinit.cli.flags import Decorator, add_value, json_option
 from netinit.cli.rule_options import find_settings
 from netinit.cli.values import OneOf, takes
 from netinit.options.kinds import quote_value
+from netinit.questions.finding_codes import read_accepted_codes, read_code
 from netinit.questions.findings import (
     ERROR,
-    MEANINGS,
     NOTE,
     STDIN,
     WARNING,
     Issue,
     explain,
     link,
-    read_accepted_codes,
-    read_code,
     to_object,
 )
 
@@ -88,10 +86,10 @@ def format_options(schema: str, *others: str) -> Decorator:
 def _sarif(issues: Sequence[Issue]) -> dict[str, Any]:
     rules = [
         {
-            "id": code, "shortDescription": {"text": MEANINGS[code]}, "help": {"text": f"{MEANINGS[code]} ({explain(code)})"},
-            "helpUri": link(code),
+            "id": kind.code, "shortDescription": {"text": kind.meaning}, "help": {"text": f"{kind.meaning} ({explain(kind.code)})"},
+            "helpUri": link(kind.code),
         }
-        for code in sorted({one.code for one in issues})
+        for kind in sorted({one.kind for one in issues}, key=lambda kind: kind.code)
     ]
     driver = {"name": "netinit", "semanticVersion": __version__, "rules": rules}
     results = [_result(one) for one in issues]

@@ -11,7 +11,8 @@ from netinit.base.version import __version__
 from netinit.cli.commands import COMMANDS
 from netinit.cli.values import takes
 from netinit.options.kinds import quote_value, suggest
-from netinit.questions.findings import GROUPS, MEANINGS, link
+from netinit.questions.finding_codes import all_kinds, grouped
+from netinit.questions.findings import link
 
 ALL = "codes"  # the topic that lists them
 LIVE = "Listeners"  # the group of what lint and audit do not find
@@ -25,14 +26,13 @@ def command(topic: str) -> None:
     An explanation says what is wrong and what to do. `netinit lint --ignore CODE` accepts a finding.
     """
     code = topic.upper()
-    if code in MEANINGS:
-        kind = next(kind for kinds in GROUPS.values() for kind, (known, _) in kinds.items() if known == code)
+    if kind := all_kinds().get(code):
         accept = [f"to accept it: --ignore {code}, or the pod's annotation netinit.io/accepted-findings"]
-        show(lines([f"{code} ({kind})", "", MEANINGS[code], "", *(accept if kind not in GROUPS[LIVE] else ()), f"page: {link(code)}"]))
+        show(lines([f"{code} ({kind})", "", kind.meaning, "", *(accept if kind.group != LIVE else ()), f"page: {link(code)}"]))
         return
     if topic != ALL:
-        near = suggest(topic, [*COMMANDS, *MEANINGS, ALL]) or "`netinit help codes` lists them"
+        near = suggest(topic, [*COMMANDS, *all_kinds(), ALL]) or "`netinit help codes` lists them"
         raise OptionError(f"help: {quote_value(topic)} is neither a command nor a finding's code; {near}")
     show(lines([f"codes of netinit {__version__}; `netinit help CODE` explains one"]))
-    for title, kinds in GROUPS.items():
-        show(lines(["", f"{title}:", *[f"  {known}  {kind}" for kind, (known, _) in kinds.items()]]))
+    for title, kinds in grouped().items():
+        show(lines(["", f"{title}:", *[f"  {one.code}  {one}" for one in kinds]]))

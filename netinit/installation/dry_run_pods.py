@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.installation.linting import InstallationFinding, finding, metadata_of, name_of, subject_of, template_of
+from netinit.installation.linting import (
+    ERROR,
+    WARNING,
+    InstallationFinding,
+    metadata_of,
+    name_of,
+    subject_of,
+    template_of,
+)
 
 CREATE = ("create", "--dry-run=server", "-o", "name", "-f", "-")
 """kubectl's words for a pod on its standard input, without the namespace."""
@@ -85,11 +93,23 @@ def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | 
         note = f"tried without the priority class {priority}, which the chart's own ResourceQuota will admit"
         return pod.without("priorityClassName", note)
     if _WITHOUT_NAMESPACE.search(refusal):
-        return finding("no-namespace", f"Namespace {namespace}", namespace=namespace)
+        return InstallationFinding(
+            WARNING, "no-namespace", f"Namespace {namespace}",
+            "it does not exist yet: whether quota, PodSecurity or policies refuse the pods there is not known",
+            f"kubectl create namespace {namespace}, with the labels that it is to have, and run preflight again",
+        )  # fmt: skip
     if _WITHOUT_ANSWER.search(refusal) or not _REFUSED.search(refusal):
-        return finding("pod-not-tried", pod.workload, problem=_first_line(refusal), namespace=namespace)
+        return InstallationFinding(
+            WARNING, "pod-not-tried", pod.workload,
+            f"whether its pods are refused is not known: {_first_line(refusal)}",
+            f"run preflight as someone who may create pods in {namespace}",
+        )  # fmt: skip
     remedy = next(remedy for pattern, remedy in _REMEDIES if re.search(pattern, refusal))
-    return finding("pod-refused", pod.workload, problem=_first_line(refusal), remedy=remedy.format(namespace=namespace))
+    return InstallationFinding(
+        ERROR, "pod-refused", pod.workload,
+        f"its pods are refused: {_first_line(refusal)}",
+        remedy.format(namespace=namespace),
+    )  # fmt: skip
 
 
 def _find_classes_with_quota(planned: Sequence[Tree]) -> set[str]:

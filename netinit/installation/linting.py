@@ -1,7 +1,4 @@
-"""Lint an installation of an injector: webhooks that would block a cluster, and those that never match. Pure.
-
-The texts of findings are data.
-"""
+"""Lint an installation of an injector: webhooks that would block a cluster, and those that never match. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from typing import Any
 
 from netinit.base.documentation import address_of
 from netinit.base.errors import ConfigError, NetinitError
-from netinit.base.finding_texts import format_finding
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.adding.config import load_config
 from netinit.inject.adding.settings import Settings
@@ -66,12 +62,10 @@ class InstallationFinding:
     page: str = ""
 
 
-def finding(kind: str, subject: str, *, severity: str = "", **values: object) -> InstallationFinding:
-    """Return the finding of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
-    usual, *texts = format_finding("installation-findings.json", kind, values)
-    message, remedy, *pages = texts
-    page = address_of(*pages[0].split("#")) if pages else ""
-    return InstallationFinding(severity or usual, kind, subject, message, remedy, page)
+_NO_WEBHOOK = InstallationFinding(
+    ERROR, "no-webhook", "the installation", "there is no webhook that injects sidecars", "netinit webhook manifests prints one"
+)
+_SET_BUNDLE = "let the webhook set it (--webhookConfigName), or cert-manager (cert-manager.io/inject-ca-from)"
 
 
 def sort_findings(found: Iterable[InstallationFinding]) -> tuple[InstallationFinding, ...]:
@@ -125,7 +119,7 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
     hooks = list(find_hooks(by_kind, whole=whole))
     found = list(_check_templates(by_kind.get("ConfigMap", [])))
     if not hooks:
-        return tuple(found) if found and not whole else (finding("no-webhook", "the installation"),)
+        return tuple(found) if found and not whole else (_NO_WEBHOOK,)
     found += _check_proxy_configs(by_kind)
     for hook in hooks:
         found += hook.check(now)
@@ -145,13 +139,17 @@ def _check_templates(config_maps: list[Tree]) -> _Found:
             config = load_config(tree)
             tried = try_canaries(config, Settings())
         except NetinitError as error:
-            yield finding("configuration", subject, problem=error)
+            yield InstallationFinding(
+                ERROR, "configuration", subject,
+                str(error),
+                "correct it, and test it with netinit inject --check-config",
+            )  # fmt: skip
             continue
         for one in tried:
             if one.problem:
-                yield finding("template", subject, severity=WARNING, problem=str(one))
+                yield InstallationFinding(WARNING, "template", subject, str(one), "correct the template")
         for problem in find_template_problems(config, Settings()):
-            yield finding("template", subject, severity=by_severity(problem.stops_pods), problem=problem.message)
+            yield InstallationFinding(by_severity(problem.stops_pods), "template", subject, problem.message, "correct the template")
 
 
 def _check_proxy_configs(by_kind: ByKind) -> _Found:
@@ -159,7 +157,11 @@ def _check_proxy_configs(by_kind: ByKind) -> _Found:
     ours = [tree for tree in by_kind.get("Deployment", []) if labels_of(template_of(tree)).get(_COMPONENT) == _OURS]
     if any(_WATCHES not in arguments_of(tree) for tree in ours):
         for tree in by_kind.get("ProxyConfig", []):
-            yield finding("proxy-config", subject_of("ProxyConfig", tree), flag=_WATCHES)
+            yield InstallationFinding(
+                WARNING, "proxy-config", subject_of("ProxyConfig", tree),
+                f"it applies to pods that istiod injects, but not to those of this webhook, which runs without {_WATCHES}",
+                "set injection.proxyConfigs=true",
+            )  # fmt: skip
 
 
 def arguments_of(workload: Tree) -> list[str]:
@@ -200,14 +202,31 @@ class Hook:
         own, system = ({NAME_LABEL: name, INJECTION_LABEL: "enabled"} for name in (namespace, _SYSTEM))
         pods = [labels for _, labels in self.deployments] or [{}, {_COMPONENT: _OURS}]
         if namespace and self.fails and all(matches(own, labels) for labels in pods):
-            yield finding("own-namespace", self.subject, namespace=namespace)
+            yield InstallationFinding(
+                ERROR, "own-namespace", self.subject,
+                f"it matches pods of its own namespace {namespace} once that is labelled: with failurePolicy Fail the "
+                "webhook's own pods then cannot be created while it is down",
+                f"add to namespaceSelector: {{key: kubernetes.io/metadata.name, operator: NotIn, values: [{namespace}]}}",
+            )  # fmt: skip
         if self.fails and matches(system, {}):
-            yield finding("system-namespace", self.subject, namespace=_SYSTEM)
+            yield InstallationFinding(
+                WARNING, "system-namespace", self.subject,
+                f"it matches pods of {_SYSTEM} once that is labelled",
+                f"add to namespaceSelector: {{key: kubernetes.io/metadata.name, operator: NotIn, values: [{_SYSTEM}]}}",
+            )  # fmt: skip
         seconds = self.tree.get("timeoutSeconds", _MAX_SECONDS)
         if isinstance(seconds, int | float) and seconds > _MAX_SECONDS:
-            yield finding("timeout", self.subject, seconds=seconds)
+            yield InstallationFinding(
+                WARNING, "timeout", self.subject,
+                f"the API server waits up to {seconds:.0f} s for it, and so does the creation of every pod",
+                "set timeoutSeconds to 5; an answer takes milliseconds",
+            )  # fmt: skip
         if self.tree.get("sideEffects") not in {"None", "NoneOnDryRun"}:
-            yield finding("side-effects", self.subject)
+            yield InstallationFinding(
+                WARNING, "side-effects", self.subject,
+                "the API server refuses dry runs, because the webhook does not declare that it has no side effects",
+                "set sideEffects: None",
+            )  # fmt: skip
 
     def _near(self, kind: str) -> list[Tree]:
         """Return the objects of a kind in the Service's namespace."""
@@ -231,11 +250,19 @@ class Hook:
             return
         if not self._services():
             if self.whole or self.by_kind.get("Service"):
-                yield finding("no-service", self.subject, severity=severity, service=service)
+                yield InstallationFinding(
+                    severity, "no-service", self.subject,
+                    f"there is no {service}",
+                    "install it, or remove the webhook",
+                )  # fmt: skip
             return
         if self.whole and not self._has_ready_pods():
             effect = "no pod can be created" if self.fails else "pods are created without a sidecar"
-            yield finding("no-endpoints", self.subject, severity=severity, service=service, effect=effect, namespace=namespace)
+            yield InstallationFinding(
+                severity, "no-endpoints", self.subject,
+                f"{service} leads to no ready pod: {effect}",
+                f"kubectl -n {namespace} get pods, and their readiness: /readyz?verbose says what is missing",
+            )  # fmt: skip
         for deployment, labels in self.deployments if self.fails else ():
             yield from self._check_replicas(deployment, labels)
 
@@ -245,10 +272,18 @@ class Hook:
         scaled = [mapping(tree.get("spec")).get("scaleTargetRef") for tree in self.by_kind.get("HorizontalPodAutoscaler", [])]
         is_scaled = any(mapping(one).get("name") == name_of(deployment) for one in scaled)
         if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
-            yield finding("one-replica", subject, replicas=replicas)
+            yield InstallationFinding(
+                WARNING, "one-replica", subject,
+                f"failurePolicy Fail and {replicas:.0f} replica: no pod can be created while it is replaced",
+                "set replicas: 2",
+            )  # fmt: skip
         budgets = [mapping(mapping(tree.get("spec")).get("selector")) for tree in self._near("PodDisruptionBudget")]
         if not any(strings(one.get("matchLabels")).items() <= labels.items() for one in budgets):
-            yield finding("no-disruption-budget", subject)
+            yield InstallationFinding(
+                WARNING, "no-disruption-budget", subject,
+                "failurePolicy Fail without a PodDisruptionBudget: draining nodes may stop all replicas at once",
+                "add a PodDisruptionBudget with minAvailable: 1",
+            )  # fmt: skip
 
     def _has_ready_pods(self) -> bool:
         """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
@@ -263,23 +298,39 @@ class Hook:
         text = string(mapping(self.tree.get("clientConfig")).get("caBundle"))
         if not text:
             if self.whole and self.service[1]:  # manifests have none: the webhook or cert-manager sets it in the cluster
-                yield finding("no-bundle", self.subject)
+                yield InstallationFinding(
+                    WARNING, "no-bundle", self.subject,
+                    "it has no caBundle: it is not trusted yet",
+                    _SET_BUNDLE,
+                )  # fmt: skip
             return
         try:
             bundle = base64.b64decode(text, validate=True).decode()
             ends = [describe(one).until for one in split_pem(bundle)]
         except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
-            yield finding("bad-bundle", self.subject, problem=f": {error}")
+            yield InstallationFinding(
+                ERROR, "bad-bundle", self.subject,
+                f"its caBundle holds no certificates: {error}",
+                _SET_BUNDLE,
+            )  # fmt: skip
             return
         if not ends:
-            yield finding("bad-bundle", self.subject, problem="")
+            yield InstallationFinding(ERROR, "bad-bundle", self.subject, "its caBundle holds no certificates", _SET_BUNDLE)
         elif max(ends) <= now:
-            yield finding("expired-bundle", self.subject)
+            yield InstallationFinding(ERROR, "expired-bundle", self.subject, "every CA of its caBundle has expired", _SET_BUNDLE)
         elif max(ends) <= now + _SOON:
-            yield finding("expiring-bundle", self.subject, days=(max(ends) - now) / 86400)
+            yield InstallationFinding(
+                WARNING, "expiring-bundle", self.subject,
+                f"the last CA of its caBundle expires in {(max(ends) - now) / 86400:.1f} days",
+                _SET_BUNDLE,
+            )  # fmt: skip
         served = self._find_served_certificates()
         if served and not any(leads_to(chain, bundle) for chain in served.values()):
-            yield finding("wrong-bundle", self.subject, secrets=", ".join(served))
+            yield InstallationFinding(
+                ERROR, "wrong-bundle", self.subject,
+                f"its caBundle lacks the CA of the certificate in Secret {', '.join(served)}",
+                _SET_BUNDLE,
+            )  # fmt: skip
 
     def _check_writer(self) -> _Found:
         """Find a webhook that is not istiod's and whose CA bundle istiod replaces, because of its configuration's label."""
@@ -289,9 +340,13 @@ class Hook:
         labels = [labels_of(tree) for tree in self.by_kind.get("Deployment", [])]
         may_run = not self.whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
         who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
-        yield finding(
-            "claimed-by-istiod", self.subject, severity=by_severity(may_run), revision=revision, who=who,
-            configuration=self.configuration,
+        yield InstallationFinding(
+            by_severity(may_run), "claimed-by-istiod", self.subject,
+            f"its configuration has the label istio.io/rev={revision}: {who} the caBundle by its own, which did not "
+            "sign this webhook's certificate",
+            f"kubectl label mutatingwebhookconfiguration {self.configuration} istio.io/rev-, and remove the label "
+            "from what installs it: the revision of the pods is in the selectors (chart value revision)",
+            address_of("webhook", "istiod-and-the-label-istioiorev"),
         )  # fmt: skip
 
     def _find_served_certificates(self) -> dict[str, str]:
@@ -327,7 +382,11 @@ def _check_namespaces(hooks: list[Hook], namespaces: list[Tree]) -> _Found:
         selectors = [one for one in selectors if not one.matches({})]  # the others select pods by their own labels
         if selectors and not any(one.matches(of_one) for one in selectors for of_one in labels):
             text = " or ".join(dict.fromkeys(map(str, selectors)))
-            yield finding("matches-nothing", configuration, count=len(labels), selectors=text)
+            yield InstallationFinding(
+                WARNING, "matches-nothing", configuration,
+                f"no webhook in it matches any of the {len(labels)} namespaces ({text})",
+                "label a namespace accordingly, or remove the webhook",
+            )  # fmt: skip
 
 
 def _check_overlaps(hooks: list[Hook]) -> _Found:
@@ -339,7 +398,12 @@ def _check_overlaps(hooks: list[Hook]) -> _Found:
         namespace = _find_common_labels([one.namespace_selector for one in both])
         pod = _find_common_labels([one.object_selector for one in both])
         if namespace is not None and pod is not None:
-            yield finding("two-injectors", left.subject, other=right.subject, pod=_format(pod), namespace=_format(namespace))
+            yield InstallationFinding(
+                ERROR, "two-injectors", left.subject,
+                f"{right.subject} matches the same pods: a pod labelled {_format(pod)} in a namespace labelled "
+                f"{_format(namespace)} would be injected twice",
+                "give each its own revision (istio.io/rev), or remove one",
+            )  # fmt: skip
 
 
 def _format(labels: Mapping[str, str]) -> str:
@@ -387,14 +451,22 @@ def _find_namespaces_without_ca(by_kind: ByKind, hooks: Sequence[Webhook]) -> _F
     unserved = [tree for tree in by_kind.get("Namespace", []) if name_of(tree) not in served]
     missing = [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
     if missing:
-        yield finding("no-authority", f"namespace {join_some(missing, 5)}", name=CA_CONFIG_MAP, namespace=missing[0])
+        yield InstallationFinding(
+            WARNING, "no-authority", f"namespace {join_some(missing, 5)}",
+            f"there is no ConfigMap {CA_CONFIG_MAP}, which the sidecar mounts: injected pods do not start",
+            f"install a control plane: istiod writes it. Or: kubectl -n {missing[0]} create configmap {CA_CONFIG_MAP} --from-file=",
+        )  # fmt: skip
 
 
 def _check_images(subject: str, images: Sequence[str], value: str) -> _Found:
     for image in images:
         host = image.partition("/")[0] if "/" in image else ""
         if image and host != "localhost" and not {".", ":"} & {*host}:  # how runtimes recognize a registry
-            yield finding("short-image", subject, image=image, value=value, path=image.partition("@")[0].partition(":")[0])
+            yield InstallationFinding(
+                WARNING, "short-image", subject,
+                f"its image {image} names no registry: containerd asks docker.io for it, CRI-O its own list of registries",
+                f"set {value} to REGISTRY/{image.partition('@')[0].partition(':')[0]}",
+            )  # fmt: skip
 
 
 def _read_init_image(text: str) -> str:

@@ -9,7 +9,16 @@ from netinit.base.tree import Tree, string
 from netinit.inject.adding.settings import node_info, parse_version
 from netinit.inject.deciding.webhooks import Webhook, parse_webhooks
 from netinit.installation import linting
-from netinit.installation.linting import HOOKS, ByKind, InstallationFinding, finding, labels_of, name_of, sort_findings
+from netinit.installation.linting import (
+    ERROR,
+    HOOKS,
+    WARNING,
+    ByKind,
+    InstallationFinding,
+    labels_of,
+    name_of,
+    sort_findings,
+)
 from netinit.options import BACKENDS
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
@@ -68,7 +77,11 @@ def _check_versions(planned: Sequence[Tree], cluster: ByKind, version: str) -> I
     versions |= {f"the kubelet of node {name_of(tree)}": node_info(tree).get("kubeletVersion", "") for tree in _nodes(cluster)}
     old = [f"{name} is {text}" for name, text in versions.items() if (number := parse_version(text)) and number < NATIVE_SIDECARS]
     if old:
-        yield finding("native-sidecars", "Kubernetes", older=linting.join_some(old, 3))
+        yield InstallationFinding(
+            ERROR, "native-sidecars", "Kubernetes",
+            f"native sidecars exist since 1.29, and {linting.join_some(old, 3)}",
+            "set injection.nativeSidecars=false",
+        )  # fmt: skip
 
 
 def _check_pod_security(
@@ -82,10 +95,18 @@ def _check_pod_security(
         label = f"kubectl label --overwrite namespace {name} {_ENFORCE}=privileged"
         if has_agent and name == namespace:
             agent = "the node's agent, which has host paths and capabilities"
-            yield finding("pod-security", f"Namespace {name}", level=level, whom=agent, remedy=label)
+            yield InstallationFinding(
+                ERROR, "pod-security", f"Namespace {name}",
+                f"its PodSecurity level {level} refuses {agent}",
+                label,
+            )  # fmt: skip
         if not has_agent and any(hook.matches(labels, {}) for hook in hooks):
             pods = "injected pods: their init container has NET_ADMIN"
-            yield finding("pod-security", f"Namespace {name}", level=level, whom=pods, remedy=f"set node.enabled=true, or: {label}")
+            yield InstallationFinding(
+                ERROR, "pod-security", f"Namespace {name}",
+                f"its PodSecurity level {level} refuses {pods}",
+                f"set node.enabled=true, or: {label}",
+            )  # fmt: skip
 
 
 def _check_injectors(planned: Sequence[Tree], cluster: ByKind) -> Iterator[InstallationFinding]:
@@ -104,9 +125,17 @@ def _check_kernels(planned: Sequence[Tree], cluster: ByKind) -> Iterator[Install
     for backend in [one for name, one in BACKENDS.items() if f"--backend={name}" in arguments]:
         if too_old := [name for name, number in kernels.items() if number < backend.oldest_kernel]:
             needed = ".".join(map(str, backend.oldest_kernel))
-            yield finding("old-kernel", "Linux", backend=backend.name, kernel=needed, nodes=linting.join_some(too_old, 3))
+            yield InstallationFinding(
+                ERROR, "old-kernel", "Linux",
+                f"the backend {backend.name} needs Linux {needed}: {linting.join_some(too_old, 3)}",
+                "set node.backend=auto",
+            )  # fmt: skip
     if untested := [name for name, number in kernels.items() if number < OLDEST_TESTED_KERNEL]:
-        yield finding("untested-kernel", "Linux", nodes=linting.join_some(untested, 3))
+        yield InstallationFinding(
+            WARNING, "untested-kernel", "Linux",
+            f"older than 6.1, the oldest kernel that netinit is tested on: {linting.join_some(untested, 3)}",
+            "run netinit doctor on such a node: it tries what pods need",
+        )  # fmt: skip
 
 
 def _nodes(cluster: ByKind) -> list[Tree]:

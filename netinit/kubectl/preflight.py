@@ -16,7 +16,7 @@ from netinit.cli.values import OneOf
 from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
 from netinit.installation.dry_run_pods import CREATE, NOT_TRIED, DryRunPod, judge, make_dry_run_pods
-from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, WARNING, InstallationFinding, finding, sort_findings
+from netinit.installation.linting import CA_CONFIG_MAP, ERROR, HOOKS, WARNING, InstallationFinding, sort_findings
 from netinit.installation.preflight import detect_platforms, name_resource, preflight
 from netinit.kubectl.common_options import kubectl_options
 from netinit.kubectl.program import Kubectl, describe_failure, read_json
@@ -82,7 +82,8 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
         try:
             by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
         except ClusterError as error:
-            unread.append(finding("not-read", f"{kind}s", problem=error))
+            text = f"not read, so nothing is known about them: {error}"
+            unread.append(InstallationFinding(WARNING, "not-read", f"{kind}s", text, "ask an administrator who may list them"))
     return by_kind, unread
 
 
@@ -92,7 +93,11 @@ def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: A
         expected = _find_host_paths(render(f"node.platform={platform}"))
         if folders != expected:
             missing = ", ".join(sorted(expected - folders))
-            yield finding("platform", "DaemonSet", node=node, platform=platform, folders=missing)
+            yield InstallationFinding(
+                ERROR, "platform", "DaemonSet",
+                f"{node} looks like {platform}, whose runtime reads {missing}",
+                f"set node.platform={platform}",
+            )  # fmt: skip
 
 
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
@@ -109,7 +114,11 @@ def _ask_rights(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> It
     refused = [resource for resource, one in answers.items() if one.output.strip().startswith("no")]
     failed = [describe_failure(one) for resource, one in answers.items() if one.status and resource not in refused]
     if refused:
-        yield finding("no-right", "RBAC", resources=", ".join(refused))
+        yield InstallationFinding(
+            ERROR, "no-right", "RBAC",
+            f"you may not create {', '.join(refused)}",
+            "install with an account that may, such as cluster-admin",
+        )  # fmt: skip
     if failed:
         yield InstallationFinding(WARNING, "not-read", "RBAC", f"your rights are not known: {failed[0]}", "kubectl auth can-i --list")
 

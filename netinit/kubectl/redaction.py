@@ -33,8 +33,7 @@ KEPT_NETWORKS = tuple(
     for text in ("0.0.0.0/32", "127.0.0.0/8", "169.254.0.0/16", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/24",
                  "255.0.0.0/8", "::/127", "::6/128", "2001:db8::/32", "fe80::/120", "ff00::/120", "ff02::/120", "ff05::/120")
 )  # fmt: skip
-_FINDINGS = ("doctor-findings", "findings", "option-findings", "pod-findings", "traffic-kinds")
-_DATA = tuple(f"{name}.json" for name in (*_FINDINGS, "report-words"))
+_DATA = ("report-words.json",)
 _WITHOUT_ANSWERS = {  # packages and modules with no text of a report, so that the names in their examples stay foreign
     f"netinit.{name}"
     for name in ("cli.config", "cli.demo", "cli.examples", "cli.inject", "cli.node", "cli.webhook", "golang", "inject.adding",

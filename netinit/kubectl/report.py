@@ -108,7 +108,7 @@ def _describe_pod(pod: ClusterPod, facts: PodFacts) -> list[str]:
         *[f"annotation {key}: {_describe_annotation(key, annotations[key])}" for key in known_keys() if key in annotations],
         f"annotations that netinit does not know: {len(annotations.keys() - {*known_keys()})}",
         *[f"note: {note}" for note in facts.notes],
-        *[f"finding: {finding}" for finding in facts.findings],
+        *[f"finding: {finding} ({finding.kind.code})" for finding in facts.findings],
     ]
 
 

@@ -20,7 +20,7 @@ from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.questions.audit.assertions import Assertion
 from netinit.questions.audit.report import examine_all, read_fail_on, with_files
-from netinit.questions.findings import read_accepted_codes
+from netinit.questions.finding_codes import read_accepted_codes
 from netinit.questions.lint.report import examine_files
 from netinit.questions.repository_check import (
     CheckReport,

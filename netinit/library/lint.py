@@ -11,7 +11,7 @@ from netinit.library.parameters import Files, Pods, choose_pods, list_files
 from netinit.library.rule_reading import RULES, PodChoice, read_dumps
 from netinit.options import Options
 from netinit.options.command_line import names_rules
-from netinit.questions.findings import read_accepted_codes
+from netinit.questions.finding_codes import read_accepted_codes
 from netinit.questions.lint.report import LintReport, examine_files, examine_options, examine_pods, examine_rules
 
 

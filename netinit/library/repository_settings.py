@@ -24,7 +24,7 @@ from netinit.inject.deciding.podfile import BY_PLUGIN, INJECTED, LEFT_OUT
 from netinit.library.manifest_files import read_file
 from netinit.library.rule_reading import Outlook
 from netinit.options.kinds import quote_value, suggest
-from netinit.questions.findings import read_accepted_codes
+from netinit.questions.finding_codes import read_accepted_codes
 from netinit.simulate.stand_ins import EXAMPLE_POD
 
 LABEL = "--settings"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from netinit.base.findings import FindingKind
 from netinit.base.listeners import Listener
 from netinit.base.net import FAMILIES, Family, join_host, number_of
 from netinit.base.records import Record
@@ -38,15 +39,67 @@ from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, Trace
 
 PROXY, RESOLVER, LISTENER, APPLICATION = "proxy", "resolver", "listener", "application"
-# The kind of a finding by who is asked for and what is wrong: netinit/data/findings.json has their codes
-KINDS = {
-    (PROXY, ABSENT): "proxy-absent", (LISTENER, ABSENT): "proxy-absent", (RESOLVER, ABSENT): "resolver-absent",
-    (APPLICATION, ABSENT): "application-absent", (APPLICATION, LOOPBACK_ONLY): "application-on-loopback",
-    (APPLICATION, ELSEWHERE): "application-elsewhere",
+
+PROXY_ABSENT = FindingKind(
+    "NI301", "proxy-absent",
+    "Nothing listens on the port that the rules redirect to: the proxy, or the pod's listener for "
+    "--redirect-outbound-udp, is not up, has crashed, or listens on another port. Connections are refused; with "
+    "TPROXY they time out. See the proxy container's state and log, and compare its ports with --proxy-port and "
+    "--inbound-capture-port. An init container, or a container that starts before the proxy, sees this until the "
+    "proxy is ready: holdApplicationUntilProxyStarts, or a native sidecar.",
+)
+PROXY_ELSEWHERE = FindingKind(
+    "NI302", "proxy-elsewhere",
+    "The proxy, or its resolver, has a socket on the port, but not for what arrives there: it is bound to another "
+    "address or device, or takes only the other address family (IPV6_V6ONLY, or an IPv4 socket for captured IPv6). "
+    "Let it listen on 0.0.0.0 or [::], or turn off capture of that family (--ipv6).",
+)
+PROXY_NOT_TRANSPARENT = FindingKind(
+    "NI303", "proxy-not-transparent",
+    "TPROXY hands connections only to a socket with IP_TRANSPARENT: set interceptionMode of the proxy to TPROXY too "
+    "(sidecar.istio.io/interceptionMode), and give it NET_ADMIN. Until then connections are dropped.",
+)
+APPLICATION_ABSENT = FindingKind(
+    "NI304", "application-absent",
+    "Nothing listens on the port that the connection was sent to. Compare it with the ports named, and with "
+    "targetPort of the Service and containerPort.",
+)
+APPLICATION_ON_LOOPBACK = FindingKind(
+    "NI305", "application-on-loopback",
+    "The application listens on 127.0.0.1 or ::1 alone, and connections come to the pod's address: from a sidecar's "
+    "proxy too, since Istio 1.10. Let it listen on 0.0.0.0 or [::], or name the loopback address in a Sidecar's "
+    "ingress (defaultEndpoint).",
+)
+APPLICATION_ELSEWHERE = FindingKind(
+    "NI306", "application-elsewhere",
+    "The application has a socket on the port, but not for what arrives there: it is bound to another address or "
+    "device, or takes only the other address family. Let it listen on 0.0.0.0 or [::].",
+)
+QUEUE_FULL = FindingKind(
+    "NI307", "queue-full",
+    "Connections wait to be accepted, and the kernel discards new ones: the program hangs, is too slow, or its "
+    "backlog (net.core.somaxconn bounds it) is too short.",
+)
+RESOLVER_ABSENT = FindingKind(
+    "NI308", "resolver-absent",
+    "DNS queries are captured, and nothing answers on 15053: the proxy is not up, or its DNS proxy is off. Set "
+    "ISTIO_META_DNS_CAPTURE=true in the proxy's environment, or leave out --redirect-dns.",
+)
+LISTENERS_UNKNOWN = FindingKind(
+    "NI309", "listeners-unknown",
+    "It is not known who listens: the kernel does not list sockets (sock_diag; gVisor has none, others need the "
+    "modules tcp_diag and udp_diag), there are too many, or a BPF program or a VRF chooses among them. `ss -lntu` in "
+    "the pod may tell.",
+)
+# By who is asked for and what is wrong
+OF_ONE = {
+    (PROXY, ABSENT): PROXY_ABSENT, (LISTENER, ABSENT): PROXY_ABSENT, (RESOLVER, ABSENT): RESOLVER_ABSENT,
+    (APPLICATION, ABSENT): APPLICATION_ABSENT, (APPLICATION, LOOPBACK_ONLY): APPLICATION_ON_LOOPBACK,
+    (APPLICATION, ELSEWHERE): APPLICATION_ELSEWHERE,
 }  # fmt: skip
 OF_ALL = {
-    LOOPBACK_ONLY: "proxy-elsewhere", ELSEWHERE: "proxy-elsewhere", OPAQUE: "proxy-not-transparent", FULL: "queue-full",
-    UNREAD: "listeners-unknown",
+    LOOPBACK_ONLY: PROXY_ELSEWHERE, ELSEWHERE: PROXY_ELSEWHERE, OPAQUE: PROXY_NOT_TRANSPARENT, FULL: QUEUE_FULL,
+    UNREAD: LISTENERS_UNKNOWN,
 }  # fmt: skip
 ENDS = {
     "tcp": {
@@ -85,10 +138,10 @@ class Recipient(Record):
         return self.reception.outcome
 
     @property
-    def kind(self) -> str:
-        """The kind of the finding; empty if the connection is accepted."""
+    def kind(self) -> FindingKind | None:
+        """The kind of the finding; None if the connection is accepted."""
         problem = self.reception.problem
-        return KINDS.get((self.who, problem)) or OF_ALL.get(problem, "")
+        return OF_ONE.get((self.who, problem)) or OF_ALL.get(problem)
 
     @property
     def address(self) -> str:

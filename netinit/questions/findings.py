@@ -1,52 +1,25 @@
-"""Findings of lint and audit with their stable codes, and which of them are accepted. Pure.
-
-The page of findings is generated from netinit/data/findings.json.
-"""
+"""Findings of lint and audit with their stable codes, and which of them are accepted. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netinit.base.data import read_data
 from netinit.base.documentation import address_of
-from netinit.base.errors import OptionError
+from netinit.base.findings import FindingKind
 from netinit.base.sanitize import quote
 from netinit.base.tables import count
 from netinit.inject.deciding.manifest_places import UNKNOWN
 from netinit.inject.deciding.manifest_survey import PlacedFinding
 from netinit.inject.deciding.podfile import DOUBT, PodFacts
 from netinit.inject.deciding.warnings import NOT_PROGRAMMED
-from netinit.options.kinds import quote_value
 
 EXPLAINED = "netinit help CODE explains them"
 ERROR, WARNING, NOTE = "error", "warning", "note"
 STDIN = "stdin"  # in the place of a file's name
 
-# Title -> kind -> its code, and what it means and what to do.
-GROUPS: dict[str, dict[str, list[str]]] = json.loads(read_data("findings.json"))
-CODES = {kind: code for group in GROUPS.values() for kind, (code, _) in group.items()}
-MEANINGS = {code: meaning for group in GROUPS.values() for code, meaning in group.values()}
-
-
-def read_code(text: str, label: str) -> str:
-    """Validate a code. Raises OptionError naming `label`."""
-    code = text.strip().upper()
-    if code not in MEANINGS:
-        raise OptionError(f"{label}: {quote_value(text)} is not a finding's code, such as NI012; `netinit help codes` lists them")
-    return code
-
-
-def read_accepted_codes(reasons: Mapping[str, object], label: str) -> dict[str, str]:
-    """Validate accepted codes and their reasons. Raises OptionError naming `label`."""
-    found = {}
-    for code, reason in reasons.items():
-        if not isinstance(reason, str) or not reason.strip():
-            raise OptionError(f"{label}: {quote_value(str(code))} has no reason; write `{code}: reason`")
-        found[read_code(str(code), label)] = reason.strip()
-    return found
+UNCAPTURED_IPV6 = FindingKind("NI203", "ipv6", "IPv6 is not captured: it bypasses the proxy and mTLS.")
 
 
 def explain(code: str) -> str:
@@ -67,7 +40,7 @@ class Issue:
     ignoring it, or empty.
     """
 
-    kind: str
+    kind: FindingKind
     severity: str
     subject: str
     message: str
@@ -86,7 +59,7 @@ class Issue:
     @property
     def code(self) -> str:
         """The stable code."""
-        return CODES[self.kind]
+        return self.kind.code
 
     @property
     def text(self) -> str:
@@ -115,7 +88,7 @@ def list_doubts(pods: Sequence[PodFacts], ignored: Mapping[str, str]) -> list[Is
     """One issue for all pods of which it is not known whether they are injected, and one for those of them that accept it."""
     found = []
     doubted = [one for one in pods if one.in_doubt]
-    accepting = [one for one in doubted if CODES[NOT_PROGRAMMED] in one.accepted]
+    accepting = [one for one in doubted if NOT_PROGRAMMED.code in one.accepted]
     for several in ([one for one in doubted if one not in accepting], accepting):
         if not several:
             continue
@@ -139,7 +112,7 @@ def format_issue(one: Issue) -> str:
 def to_object(one: Issue) -> dict[str, Any]:
     """An issue in the form of netinit/data/findings.schema.json."""
     return {
-        "code": one.code, "kind": one.kind, "severity": one.severity, "option": one.subject, "message": one.message,
+        "code": one.code, "kind": one.kind.name, "severity": one.severity, "option": one.subject, "message": one.message,
         "pod": one.pod or None, "file": one.file or None, "line": one.line or None, "column": one.column or None,
         "accepted": one.accepted or None, "page": link(one.code),
     }  # fmt: skip

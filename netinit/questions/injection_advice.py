@@ -11,7 +11,10 @@ from netinit.inject.adding.ignored_settings import injection_warnings
 from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.warnings import (
+    ARGUMENTS,
     MARK_SETTER,
+    MISSING_CAPABILITY,
+    NOT_PROGRAMMED,
     RULE_CHANGER,
     PodFinding,
     annotation_findings,
@@ -19,7 +22,7 @@ from netinit.inject.deciding.warnings import (
     readable_options,
 )
 
-_OF_THE_OPERATOR = ("no-init-container", "arguments", "missing-capability")  # the template's: the author cannot fix them
+_OF_THE_OPERATOR = (NOT_PROGRAMMED, ARGUMENTS, MISSING_CAPABILITY)  # the template's: the author cannot fix them
 _CHOSEN = (RULE_CHANGER, MARK_SETTER)  # rights that the author gave on purpose: for reviews, not at each creation
 
 

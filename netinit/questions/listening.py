@@ -9,7 +9,7 @@ from netinit.base.snapshot import Snapshot
 from netinit.live.listeners import FULL, UNREAD
 from netinit.live.recipients import APPLICATION, Recipient, examine, follow
 from netinit.options import BACKENDS, TABLES_OF_OUR_OWN, SettledOptions
-from netinit.questions.findings import CODES, NOTE, WARNING
+from netinit.questions.findings import NOTE, WARNING
 from netinit.rules.model import Difference, Plan
 from netinit.simulate.trace import Trace
 
@@ -48,15 +48,15 @@ def severity_of(recipient: Recipient) -> str:
 
 def describe(recipient: Recipient) -> str:
     """What happens at one end of a connection, on a line that follows the verdict of the rules."""
-    return f"then: {recipient.text} ({CODES[recipient.kind]})" if recipient.kind else f"then: {recipient.text}"
+    return f"then: {recipient.text} ({recipient.kind.code})" if recipient.kind else f"then: {recipient.text}"
 
 
 def require(recipients: Iterable[Recipient]) -> tuple[Difference, ...]:
     """Return as differences what keeps captured connections from the proxy, or may."""
-    counted = [one for one in recipients if one.kind and (severity_of(one) == WARNING or one.reception.problem == UNREAD)]
     return tuple([
-        Difference(kind=LISTENER, where="sockets", rule=one.text, purpose=f"netinit help {CODES[one.kind]}", origin=REQUIRED)
-        for one in counted
+        Difference(kind=LISTENER, where="sockets", rule=one.text, purpose=f"netinit help {one.kind.code}", origin=REQUIRED)
+        for one in recipients
+        if one.kind and (severity_of(one) == WARNING or one.reception.problem == UNREAD)
     ])  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def to_object(recipient: Recipient) -> dict[str, Any]:
     found = recipient.reception
     return {
         "who": recipient.who, "address": recipient.address, "protocol": found.delivery.protocol, "outcome": recipient.outcome,
-        "code": CODES[recipient.kind] if recipient.kind else None, "severity": severity_of(recipient) if recipient.kind else None,
+        "code": recipient.kind.code if recipient.kind else None, "severity": severity_of(recipient) if recipient.kind else None,
         "text": recipient.text, "users": sorted({one.uid for one in found.listeners}),
         "sockets": list(recipient.sockets),
     }  # fmt: skip

@@ -12,18 +12,23 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
+from netinit.base.findings import FindingKind
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, escape, lines, shorten
 from netinit.base.tables import count
 from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 from netinit.options.kinds import quote_value
 from netinit.questions.audit.report import ASSERTION, AuditReport, list_issues
-from netinit.questions.findings import ERROR, EXPLAINED, MEANINGS, NOTE, WARNING, Issue, format_issue, to_object
+from netinit.questions.finding_codes import all_kinds
+from netinit.questions.findings import ERROR, EXPLAINED, NOTE, WARNING, Issue, format_issue, to_object
 from netinit.questions.lint.report import LintReport
 from netinit.questions.several_pods import list_some, name_pods
 
 FAILED_TRAFFIC, FAILED, PASSED = 4, 1, 0  # exit codes, as of audit and of lint
-STALE = "stale-baseline"  # kind of an issue
+STALE = FindingKind(
+    "NI117", "stale-baseline",
+    "A finding of the baseline no longer occurs. Delete its entry, or write the baseline anew.",
+)
 _FORMAT = 1
 _HEAD = """\
 # Findings that are accepted for now: `netinit check` fails for others. Delete what is mended; --write-baseline writes all anew.
@@ -61,7 +66,7 @@ class CheckReport:
         return not one.accepted and (one.severity in failing or self._is_failing_traffic(one))
 
     def _is_failing_traffic(self, one: Issue) -> bool:
-        return one.kind in self.failing or one.kind == ASSERTION or (one.kind == NOT_PROGRAMMED and bool(self.failing))
+        return one.kind.name in self.failing or one.kind == ASSERTION or (one.kind == NOT_PROGRAMMED and bool(self.failing))
 
     @property
     def exit_code(self) -> int:
@@ -165,7 +170,7 @@ def read_baseline(tree: Any, name: str) -> tuple[Entry, ...]:
     for number, one in enumerate(tree["findings"], 1):
         fields = one if isinstance(one, dict) else {}
         texts = {key: value for key, value in fields.items() if isinstance(value, str) and key in Entry.__slots__}
-        if len(texts) != len(fields) or not texts.get("text") or texts.get("code") not in MEANINGS:
+        if len(texts) != len(fields) or not texts.get("text") or texts.get("code") not in all_kinds():
             raise OptionError(f"{where}: entry {number} is not a finding: write file, pod, code and text, as --write-baseline does")
         found.append(Entry(**{"file": "", "pod": "", **texts}))
     return tuple(found)

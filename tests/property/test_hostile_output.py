@@ -42,6 +42,7 @@ from netinit.questions.answers import Answered
 from netinit.questions.explain import explain
 from netinit.questions.findings import Issue
 from netinit.questions.lint import report as lint
+from netinit.questions.lint.options import OWN_PORT
 from netinit.questions.plan_comparison import Report
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
@@ -220,7 +221,7 @@ def test_what_doctor_lint_check_inject_and_probes_repeat_is_harmless(text):
     checked = FeatureChecks("iptables-nft", {"IPv4": {"nat": text}})
     found = tuple(Symptom(kind, text, text, text) for kind in (ERROR, WARNING, NOTE))
     examined = Examination("", (checked,), {"IPv4": frozenset({"nat"})}, found, text)
-    tangled = [Issue("own-port", "error", text, text, f"Pod {text}", text)]
+    tangled = [Issue(OWN_PORT, "error", text, text, f"Pod {text}", text)]
     verdict = Verdict(
         kind="Pod", namespace=text, name=text, injected=True, webhook=text, revision=text, reason=text, error=text,
         chain=(StepResult(step="webhook", outcome="decided", reason=text),), remedies=(text,), warnings=(text,), interception=(text,), findings=(text,),

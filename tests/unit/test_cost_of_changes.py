@@ -14,6 +14,7 @@ OTHER_CLASSIC = ("inject/", "webhook/", "cli/inject/", "cli/webhook/")  # where 
 HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in its dialects: another layout or backend of ours does not touch them
     "live/host_probes.py", "pods/probe/host_probe_rules.py", "node/sweep.py", "node/metrics.py", "node/settings.py",
 )  # fmt: skip
+IN_AN_AMBIENT_MESH = ("inject/deciding/warnings.py",)  # the sentence about annotations that Istio's agent does not read
 EARLIER = ("rules/infer_options/release_plans.py",)  # rules of earlier releases of Istio, which nobody changes any more
 MOST_FILES = [  # these numbers may only go down
     ("a match", "AddressType", (), 3),
@@ -24,7 +25,7 @@ MOST_FILES = [  # these numbers may only go down
     ("an annotation", "excludeOutboundIPRanges", (), 2),
     ("an annotation", "kubevirtInterfaces", (), 3),
     ("a layout", "classic|CLASSIC", (*OTHER_CLASSIC, *EARLIER), 1),
-    ("a layout", "ambient|AMBIENT", HOST_PROBES, 4),
+    ("a layout", "ambient|AMBIENT", (*HOST_PROBES, *IN_AN_AMBIENT_MESH), 4),
     ("a backend", "libiptc|LIBIPTC", (), 2),
     ("a backend", "nftables|NFTABLES", HOST_PROBES, 4),
 ]

@@ -1,4 +1,4 @@
-"""What a change costs: a made-up flag, whose declaration and layout are all that anybody writes, is known to every command."""
+"""What a change costs: a made-up flag and a made-up finding, of which only what CONTRIBUTING names is written, are known to every command."""
 
 from __future__ import annotations
 
@@ -126,3 +126,61 @@ def test_its_value_is_read_back_from_rules_without_a_line_in_the_reader(package,
     if (is_on, ports) == (False, (80, 4317)):
         is_on, ports = True, (80,)  # the same rules
     assert run(package, "-c", READING, *words) == f"{is_on} {ports} ()\n"
+
+
+# ---- a finding --------------------------------------------------------------------------------------------------------
+
+LINT = "netinit/questions/lint/options.py"
+KIND = """
+ODD_PORT = FindingKind("NI099", "odd-port", "Tests made this up. Use another port.")
+
+ERROR, WARNING = """
+CHECK = """
+def _of_the_run(options: RunOptions) -> Iterator[Finding]:
+    if options.outbound_port == 4711:
+        yield Finding(WARNING, ODD_PORT, "--envoy-port", f"{options.outbound_port} is odd; use another")
+"""
+
+
+@pytest.fixture(scope="module")
+def with_finding(tmp_path_factory):
+    """A copy of the package that has one finding more, and one of whose sentences and severities is another."""
+    root = tmp_path_factory.mktemp("finding")
+    shutil.copytree(ROOT / "netinit", root / "netinit")
+    text = (root / LINT).read_text()
+    for before, after in (
+        ("\nERROR, WARNING = ", KIND),
+        ("\ndef _of_the_run(options: RunOptions) -> Iterator[Finding]:\n", CHECK),
+        ('WARNING, NO_EFFECT, "--retries",', 'ERROR, NO_EFFECT, "--retries",'),
+        ("which ends all attempts; shorten it", "which ends them all; shorten it"),
+    ):
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    (root / LINT).write_text(text)
+    return root
+
+
+def netinit_failing(root, *words):
+    """What a command of the copy prints that ends with 1."""
+    environ = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run([sys.executable, "-m", "netinit", *words], cwd=root, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    return done.stdout
+
+
+def test_a_finding_is_written_in_one_file_and_known_to_lint_help_and_pipelines(with_finding):
+    words = ("lint", *USUAL, "-p", "4711")
+    assert netinit(with_finding, *words) == "warning NI099: --envoy-port: 4711 is odd; use another\n0 errors, 1 warning; netinit help CODE explains them\n"
+    assert "no problems found" in netinit(with_finding, *words, "--ignore", "NI099")
+    assert netinit(with_finding, "help", "ni099").startswith("NI099 (odd-port)\n\nTests made this up. Use another port.\n")
+    (found,) = json.loads(netinit(with_finding, *words, "--json"))["findings"]
+    assert (found["code"], found["kind"], found["page"].rpartition("/")[2]) == ("NI099", "odd-port", "findings.html#ni099")
+    (sarif,) = json.loads(netinit(with_finding, *words, "--format", "sarif"))["runs"]
+    assert [one["shortDescription"]["text"] for one in sarif["tool"]["driver"]["rules"]] == ["Tests made this up. Use another port."]
+    script = f"import sys; sys.path.append({str(ROOT / 'tests')!r}); from reference import render_findings; print(render_findings())"
+    assert "### NI099\n\n`odd-port`: Tests made this up." in run(with_finding, "-c", script)
+
+
+def test_a_sentence_and_a_severity_are_changed_in_the_file_of_the_check(with_finding):
+    told = netinit_failing(with_finding, "lint", *USUAL, "--retries", "2", "--retry-delay", "90s", "--lock-timeout", "60s")
+    assert told.startswith("error NI002: --retries: --retry-delay is not shorter than --lock-timeout, which ends them all; shorten it\n")

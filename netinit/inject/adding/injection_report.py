@@ -29,7 +29,7 @@ from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.usual_webhooks import firing
-from netinit.inject.deciding.warnings import annotation_findings, pod_findings
+from netinit.inject.deciding.warnings import ARGUMENTS, NOT_PROGRAMMED, annotation_findings, pod_findings
 from netinit.inject.deciding.webhooks import INJECT, NAME_LABEL, Webhook
 from netinit.options import Options
 
@@ -190,9 +190,9 @@ def _obstacles(webhooks: Sequence[Webhook], labels: Mapping[str, str], pod_label
 def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[str]]) -> dict[str, Any]:
     """Return the verdict's interception and findings for a pod and what it became; None if it is left out."""
     if result is None:
-        return {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != "no-init-container")}
+        return {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != NOT_PROGRAMMED)}
     spec = mapping(result.get("spec"))
-    reported = {"no-init-container", "arguments"}  # by the interception
+    reported = {NOT_PROGRAMMED, ARGUMENTS}  # by the interception
     findings = [str(finding) for finding in pod_findings(result) if finding.kind not in reported] + _probe_findings(pod, spec)
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from netinit.base.findings import FindingKind
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
@@ -15,7 +16,15 @@ from netinit.inject.deciding.containers import LISTS
 from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import find_annotation
-from netinit.inject.deciding.warnings import PROXY_OWNER, RULE_CHANGER, PodFinding
+from netinit.inject.deciding.warnings import (
+    ARGUMENTS,
+    HOST_NETWORK,
+    MISPLACED_ANNOTATION,
+    MISSING_CAPABILITY,
+    PROXY_OWNER,
+    RULE_CHANGER,
+    PodFinding,
+)
 from netinit.options import Options
 from netinit.options.kinds import Flag
 
@@ -27,15 +36,15 @@ Position = tuple[int, int]
 """A line and a column, from 1; UNKNOWN if they are not known."""
 UNKNOWN: Position = (0, 0)
 _NAME: Path = ("metadata", "name")
-_SECURITY, _ARGUMENTS = "securityContext", "arguments"
-_FIELDS: dict[str, tuple[Path, ...]] = {  # kind of a finding about a container -> fields of it or of its pod; the first that is there
-    "host-network": (("hostNetwork",),),
-    "missing-capability": ((_SECURITY, "capabilities"),),
+_SECURITY = "securityContext"
+# kind of a finding about a container -> fields of it or of its pod; the first that is there
+_FIELDS: dict[FindingKind, tuple[Path, ...]] = {
+    HOST_NETWORK: (("hostNetwork",),),
+    MISSING_CAPABILITY: ((_SECURITY, "capabilities"),),
     PROXY_OWNER: ((_SECURITY, "runAsUser"), (_SECURITY, "runAsGroup")),
     RULE_CHANGER: ((_SECURITY, "privileged"), (_SECURITY, "capabilities", "add"), (_SECURITY,)),
-    _ARGUMENTS: (("args",), ("command",)),
+    ARGUMENTS: (("args",), ("command",)),
 }
-_MISPLACED = "misplaced-annotation"  # is on the workload itself
 _ANNOTATION, _OPTION = re.compile(r"\bannotation (\S+):"), re.compile(r"(?<=[ '])(-{1,2}[a-zA-Z][a-zA-Z0-9-]*)")
 
 
@@ -83,11 +92,12 @@ class PodPlace:
     def of_finding(self, finding: PodFinding) -> Position:
         """Return the place of the annotation or label, of the container's field, or of the name of the workload."""
         if finding.path:
-            return self._at.find(("metadata", *finding.path)) if finding.kind == _MISPLACED else self._of_metadata(finding.path)
+            is_of_workload = finding.kind == MISPLACED_ANNOTATION
+            return self._at.find(("metadata", *finding.path)) if is_of_workload else self._of_metadata(finding.path)
         if found := _ANNOTATION.search(finding.text):
             return self._of_metadata(("annotations", found[1].strip("\"'")))
         fields = _FIELDS.get(finding.kind, ())
-        if finding.kind == _ARGUMENTS and (found := _OPTION.search(finding.text)) and (at := self.of_setting(found[1])) != UNKNOWN:
+        if finding.kind == ARGUMENTS and (found := _OPTION.search(finding.text)) and (at := self.of_setting(found[1])) != UNKNOWN:
             return at
         if finding.subject:
             return self._of_container(finding.subject, fields)

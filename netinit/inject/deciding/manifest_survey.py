@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
+from netinit.base.findings import FindingKind
 from netinit.base.sanitize import shorten
 from netinit.base.tables import count
 from netinit.base.tree import mapping, strings
@@ -27,15 +28,26 @@ from netinit.inject.deciding.podfile import (
     read_facts,
 )
 from netinit.inject.deciding.warnings import (
+    ARGUMENTS,
     ERROR,
+    INVALID_VALUE,
     NOT_PROGRAMMED,
+    NOTE,
     PodFinding,
     annotation_findings,
-    make_finding,
     pod_findings,
 )
 from netinit.options import Options
 
+UNREADABLE_MANIFEST = FindingKind(
+    "NI110", "unreadable-manifest",
+    "A file has the keys of a Kubernetes object and cannot be read, so its pods are not checked. Files that are "
+    "neither are passed over.",
+)
+HELM_TEMPLATE = FindingKind(
+    "NI111", "helm-template",
+    "A file is a template of Helm, whose pods exist only when it is rendered. Check the output of `helm template`.",
+)
 _LINE = re.compile(r"line ([0-9]{1,9})\b(?:, column ([0-9]{1,9})\b)?")
 _API_VERSION, _KIND = (re.compile(rf"""\b{key}["']?[ \t]*:""") for key in ("apiVersion", "kind"))
 _OPEN, _CLOSE = "{{", "}}"
@@ -172,7 +184,8 @@ def _read(file: ManifestFile) -> Iterator[FoundObject | PlacedFinding]:
         yield from _find_objects(file.text)
     except ParseError as error:
         if is_template(file.text, str(error)):
-            yield PlacedFinding(make_finding("helm-template"), file.name, _position_of(file.text, _OPEN))
+            text = "a template of Helm, which is not checked; render it: helm template … | netinit lint -"
+            yield PlacedFinding(PodFinding(kind=HELM_TEMPLATE, severity=NOTE, text=text), file.name, _position_of(file.text, _OPEN))
         elif looks_like_manifest(file.text):
             yield _unreadable(file.name, str(error))
 
@@ -203,8 +216,8 @@ def _refused(one: Workload, place: PodPlace, file: str, error: OptionError) -> I
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
     found = [*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)]
-    if not any(finding.kind == "arguments" for finding in found):
-        found += [make_finding("invalid-value", problem=text) for text in error.problems]
+    if not any(finding.kind == ARGUMENTS for finding in found):
+        found += [PodFinding(kind=INVALID_VALUE, severity=ERROR, text=text) for text in error.problems]
     accepted = accepted_findings(annotations)
     for finding in sorted(found, key=lambda finding: finding.severity != ERROR):
         if finding.kind != NOT_PROGRAMMED:
@@ -214,7 +227,8 @@ def _refused(one: Workload, place: PodPlace, file: str, error: OptionError) -> I
 def _unreadable(file: str, problem: str, at: Position = UNKNOWN) -> PlacedFinding:
     if found := _LINE.search(problem):
         at = int(found[1]), int(found[2] or 0)
-    return PlacedFinding(make_finding("unreadable-manifest", problem=problem.removeprefix("cannot be read: ")), file, at)
+    text = f"cannot be read: {problem.removeprefix('cannot be read: ')}; correct it, or remove it with --exclude"
+    return PlacedFinding(PodFinding(kind=UNREADABLE_MANIFEST, severity=ERROR, text=text), file, at)
 
 
 def _position_of(text: str, sign: str) -> Position:

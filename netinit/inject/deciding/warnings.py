@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 
 from netinit.base.errors import OptionError
-from netinit.base.finding_texts import format_finding
+from netinit.base.findings import FindingKind
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, shown, string, strings
@@ -27,19 +27,70 @@ from netinit.options import BACKENDS, Options
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 # ERROR: the pod does not start, an application bypasses the proxy, or it breaks its node; NOTE: by design
-RULE_CHANGER, MARK_SETTER, PROXY_OWNER = "rule-changer", "mark-setter", "proxy-owner"  # kinds of findings
-NOT_PROGRAMMED = "no-init-container"
 _MAX_NAMED = 5  # containers in a finding
+
+NO_EFFECT = FindingKind(
+    "NI002", "no-effect",
+    "No packet is treated differently because of this option. Remove it, or add the option that it needs.",
+)
+PROXY_OWNER = FindingKind(
+    "NI017", "proxy-owner",
+    "An application runs as the proxy's user or group: its traffic is not captured.",
+)
+HOST_NETWORK = FindingKind(
+    "NI101", "host-network",
+    "The pod uses its node's network: nothing is intercepted, or the whole node is.",
+)
+NOT_PROGRAMMED = FindingKind(
+    "NI102", "no-init-container",
+    "Nothing in the pod programs rules, and whether an injector or a CNI plugin will do so is not known. Give the "
+    "Namespace too, or --assume.",
+)
+ARGUMENTS = FindingKind("NI103", "arguments", "The init container's arguments cannot be read: the pod does not start.")
+MISSING_CAPABILITY = FindingKind(
+    "NI104", "missing-capability",
+    "The init container lacks NET_ADMIN, or NET_RAW where legacy iptables is asked for.",
+)
+NO_NETWORK = FindingKind("NI105", "no-network", "An init container runs with the rules but before the proxy.")
+UNKNOWN_ANNOTATION = FindingKind(
+    "NI106", "unknown-annotation",
+    "An annotation of the mesh that nothing reads; it is probably misspelt.",
+)
+MISPLACED_ANNOTATION = FindingKind(
+    "NI107", "misplaced-annotation",
+    "An annotation, or the label of injection, on a workload instead of its pod template.",
+)
+RULE_CHANGER = FindingKind(
+    "NI108", "rule-changer",
+    "A container has a right that lets it undo the interception: it is privileged, or has NET_ADMIN, SYS_ADMIN, "
+    "SYS_MODULE, or SYS_PTRACE with hostPID or shareProcessNamespace. Only containers that run with the rules count, "
+    "not the mesh's own.",
+)
+MARK_SETTER = FindingKind(
+    "NI109", "mark-setter",
+    "Ambient: a container that does not drop NET_RAW may set ztunnel's mark, and so bypass it.",
+)
+INVALID_VALUE = FindingKind(
+    "NI112", "invalid-value",
+    "An annotation, or another value that decides about the pod's rules, is invalid: the pod is refused, or starts "
+    "without rules.",
+)
+SIDECAR_ANNOTATION = FindingKind(
+    "NI126", "sidecar-annotation",
+    "An annotation that sets an option of sidecars' rules, on a pod of an ambient mesh: Istio's agent programs that "
+    "pod, and knows no exclusions of ports, networks or interfaces. A pod that needs some gets a sidecar; "
+    "`ambient.istio.io/bypass-inbound-capture` leaves all inbound traffic alone.",
+)
 
 
 class PodFinding(Record):
     """A problem of a pod.
 
-    `kind`: for machines. `text`: what is wrong, why, and the remedy, without a full stop. `severity`: ERROR, WARNING or NOTE.
+    `text`: what is wrong, why, and the remedy, without a full stop. `severity`: ERROR, WARNING or NOTE.
     `subject`: the container, "" for the whole pod. `path`: below metadata, of an annotation or a label.
     """
 
-    kind: str
+    kind: FindingKind
     text: str
     severity: str = WARNING
     subject: str = ""
@@ -54,10 +105,11 @@ class PodFinding(Record):
         return self.text
 
 
-def make_finding(key: str, subject: str = "", path: tuple[str, ...] = (), **values: object) -> PodFinding:
-    """Return the finding of pod-findings.json under `key`; `values` fill its text. `subject`: the container, whose name it quotes."""
-    severity, kind, text = format_finding("pod-findings.json", key, {"name": quote(subject), **values})
-    return PodFinding(severity=severity, kind=kind, text=text, subject=subject, path=path)
+_WITHOUT_RULES = PodFinding(
+    kind=NOT_PROGRAMMED,
+    text="no init container programs rules: nothing is intercepted, unless an injector or a CNI plugin does it "
+    "when the pod is created; add one (netinit inject), or ask what the cluster does (netinit check-inject)",
+)  # fmt: skip
 
 
 def uses_host_network(pod: Tree) -> bool:
@@ -75,14 +127,14 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
     init = find_init(spec)
     if uses_host_network(pod):
         of_init = init is not None and not only_validates(init)
-        return (make_finding("host-network-of-init", string(mapping(init).get("name"))) if of_init else make_finding("host-network"),)
+        return (_on_host_network(init if of_init else None),)
     if init is None:
         sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
-        return tuple(_errors_first([make_finding("no-init-container"), *sharing, *_without_rules_in_ambient(pod), *_by_rights(pod)]))
+        return tuple(_errors_first([_WITHOUT_RULES, *sharing, *_without_rules_in_ambient(pod), *_by_rights(pod)]))
     try:
         options = options_of(init)
     except OptionError as error:
-        return (make_finding("arguments", string(init.get("name")), problems="; ".join(error.problems)),)
+        return (_with_bad_arguments(string(init.get("name")), error),)
     by_plugin = only_validates(init, options) and find_proxy(spec) is not None
     found = [
         *_missing_capabilities(init, options),
@@ -95,6 +147,32 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
 
 def _errors_first(found: list[PodFinding]) -> list[PodFinding]:
     return sorted(found, key=lambda finding: finding.severity != ERROR)
+
+
+def _on_host_network(init: Tree | None) -> PodFinding:
+    """Say what `hostNetwork: true` does to a pod, and to its node if `init` programs rules there."""
+    if init is None:
+        return PodFinding(
+            kind=HOST_NETWORK,
+            text="hostNetwork: true: the pod uses its node's network, where nothing is intercepted for it; "
+            "remove hostNetwork: true if it is to be intercepted",
+        )  # fmt: skip
+    name = string(init.get("name"))
+    return PodFinding(
+        kind=HOST_NETWORK, severity=ERROR, subject=name,
+        text=f"hostNetwork: true: init container {quote(name)} is for the node's own network: its rules would capture the "
+        f"traffic of the whole node, and stay when the pod is deleted; remove hostNetwork: true, or {quote(name)} from the pod",
+    )  # fmt: skip
+
+
+def _with_bad_arguments(name: str, error: OptionError) -> PodFinding:
+    """Say why the init container `name` does not start."""
+    problems = "; ".join(error.problems)
+    return PodFinding(
+        kind=ARGUMENTS, severity=ERROR, subject=name,
+        text=f"init container {quote(name)} has arguments that cannot be read: {problems}; "
+        "correct them: with these the pod does not start",
+    )  # fmt: skip
 
 
 def find_rule_changers(pod: Tree) -> tuple[RuleChanger, ...]:
@@ -119,13 +197,22 @@ def _by_rights(pod: Tree) -> Iterator[PodFinding]:
     """Yield a finding for each container that may change the rules, and one for those that may set ztunnel's mark."""
     changers = find_rule_changers(pod)
     for one in changers:
-        yield make_finding(RULE_CHANGER, one.container, right=one.right)
+        yield PodFinding(
+            kind=RULE_CHANGER, subject=one.container,
+            text=f"container {quote(one.container)} may change the rules: {one.right}; remove that right, or trust the container "
+            "as you trust the proxy: proofs about this pod hold only until it uses the right",
+        )  # fmt: skip
     if is_ambient(pod):
         known = {one.container for one in changers}
         senders = [name for name in raw_senders(mapping(pod.get("spec")), _running_with_rules(pod)) if name not in known]
         if senders:
             more = f" and {len(senders) - _MAX_NAMED} more" if len(senders) > _MAX_NAMED else ""
-            yield make_finding(MARK_SETTER, names=", ".join(map(quote, senders[:_MAX_NAMED])) + more)
+            names = ", ".join(map(quote, senders[:_MAX_NAMED])) + more
+            yield PodFinding(
+                kind=MARK_SETTER, severity=NOTE,
+                text=f"may keep NET_RAW: {names}; since Linux 5.17 it suffices to set ztunnel's mark (SO_MARK), and what has the "
+                "mark is not captured; drop NET_RAW or ALL in securityContext.capabilities.drop",
+            )  # fmt: skip
 
 
 def _without_rules_in_ambient(pod: Tree) -> Iterator[PodFinding]:
@@ -138,7 +225,12 @@ def _without_rules_in_ambient(pod: Tree) -> Iterator[PodFinding]:
     for flag in Options.flags:
         for name in (flag.annotation, *flag.istio_annotations):
             if name in annotations and flag.field != REROUTED:
-                yield make_finding("sidecar-annotation", path=("annotations", name), name=quote(name), option=flag.label)
+                yield PodFinding(
+                    kind=SIDECAR_ANNOTATION, path=("annotations", name),
+                    text=f"annotation {quote(name)} has no effect: the pod is in an ambient mesh, whose rules do not have "
+                    f"{flag.label}; remove it, or give the pod a sidecar "
+                    '(labels istio.io/dataplane-mode: none and sidecar.istio.io/inject: "true")',
+                )  # fmt: skip
 
 
 def only_validates(init: Tree, options: Options | None = None) -> bool:
@@ -163,15 +255,34 @@ def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:
         wanted["NET_RAW"] = "legacy iptables needs it to open its socket, and its options ask for legacy iptables"
     for capability, reason in wanted.items():
         if (granted := has_capability(init, capability)) is not True:
-            key = "missing-capability" if granted is False else "uncertain-capability"
-            yield make_finding(key, string(init.get("name")), capability=capability, reason=reason)
+            yield _lacking(string(init.get("name")), capability, reason, is_certain=granted is False)
+
+
+def _lacking(name: str, capability: str, reason: str, *, is_certain: bool) -> PodFinding:
+    """Say that the init container `name` lacks a capability, or may."""
+    if is_certain:
+        return PodFinding(
+            kind=MISSING_CAPABILITY, severity=ERROR, subject=name,
+            text=f"init container {quote(name)} lacks {capability}: {reason}; "
+            f"add {capability} to its securityContext.capabilities.add",
+        )  # fmt: skip
+    return PodFinding(
+        kind=MISSING_CAPABILITY, subject=name,
+        text=f"init container {quote(name)} may lack {capability}: {reason}; container runtimes differ in this; "
+        f"add {capability}, without CAP_, to its securityContext.capabilities.add, and do not drop it",
+    )  # fmt: skip
 
 
 def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iterator[PodFinding]:
     is_captured = init is not None or find_proxy(spec) is not None
     for name, owner in shared_owners(spec, init, options):
         field = "runAsUser" if owner.startswith("uid") else "runAsGroup"
-        yield make_finding(PROXY_OWNER if is_captured else "perhaps-proxy-owner", name, owner=owner, field=field)
+        who = f"container {quote(name)} runs as {owner}, which is the proxy's"
+        what = ": its outbound traffic counts as the proxy's and is not captured"
+        if not is_captured:
+            what = " in an injected pod: its outbound traffic would not be captured"
+        severity = ERROR if is_captured else WARNING
+        yield PodFinding(kind=PROXY_OWNER, severity=severity, subject=name, text=f"{who}{what}; choose another {field}")
 
 
 def _proxy_options(spec: Tree) -> Options:
@@ -245,7 +356,11 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
             continue
         if _proxy_owner(container, spec, options) or _is_excluded(container, spec, options):
             continue
-        yield make_finding("no-network", name, move=move, uid=options.proxy_uids[0])
+        yield PodFinding(
+            kind=NO_NETWORK, subject=name,
+            text=f"init container {quote(name)} runs when traffic is captured but before the proxy starts: it has no "
+            f"network; {move}, or run it as the proxy's user (runAsUser: {options.proxy_uids[0]})",
+        )  # fmt: skip
 
 
 # --- annotations ---
@@ -272,13 +387,20 @@ def annotation_findings(
     for key in unknown[:_MAX_UNKNOWN]:
         near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
         remedy = f"did you mean {near}?" if near else "remove it"
-        yield make_finding("unknown-annotation", path=("annotations", key), name=quote(key), remedy=remedy)
+        yield PodFinding(
+            kind=UNKNOWN_ANNOTATION, path=("annotations", key),
+            text=f"annotation {quote(key)} has no effect: nothing reads it; {remedy}",
+        )  # fmt: skip
     for flag in Options.flags:
         first, *others = [name for name in (flag.annotation, *flag.istio_annotations) if name in annotations] or [""]
         for name in others:
             if annotations[name].strip() != annotations[first].strip():
                 where = ("annotations", name)
-                yield make_finding("second-annotation", path=where, name=quote(name), first=quote(first), option=flag.label)
+                yield PodFinding(
+                    kind=NO_EFFECT, path=where,
+                    text=f"annotation {quote(name)} has no effect: {quote(first)} is there too and comes first, for the "
+                    f"same option {flag.label}; remove one of the two",
+                )  # fmt: skip
     if workload is not None:
         yield from _no_texts(workload)
         yield from _misplaced_annotations(workload, known) if workload.kind != "Pod" else ()
@@ -292,7 +414,11 @@ def _no_texts(workload: Workload) -> Iterator[PodFinding]:
         for key, value in wrong[:_MAX_UNKNOWN]:
             kind = _KINDS.get(type(value), "a number")
             text = json.dumps(value) if isinstance(value, bool) else shown(value)
-            yield make_finding("not-a-text", path=(field, key), what=field[:-1], name=quote(key), value=text, kind=kind)
+            yield PodFinding(
+                kind=INVALID_VALUE, severity=ERROR, path=(field, key),
+                text=f"{field[:-1]} {quote(key)} is {text}, which YAML reads as {kind}; the API server takes texts alone "
+                "and refuses the pod: put it in quotes",
+            )  # fmt: skip
 
 
 def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
@@ -302,9 +428,11 @@ def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterato
         there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
         for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
             where, template = (field, key), ".".join(map(str, workload.template_path))
-            yield make_finding(
-                "misplaced-annotation", path=where, what=field[:-1], name=quote(key), workload=workload.kind, template=template
-            )
+            yield PodFinding(
+                kind=MISPLACED_ANNOTATION, path=where,
+                text=f"{field[:-1]} {quote(key)} of the {workload.kind} has no effect: only the pod's own are read; move "
+                f"it to {template}.metadata.{field[:-1]}s",
+            )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1024)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from netinit import backends
-from netinit.base.data import read_data
 from netinit.base.errors import NetinitError
 from netinit.base.net import parse_address
 from netinit.kernel import detect, read_text
@@ -25,7 +23,6 @@ from netinit.options import TPROXY, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
 from netinit.pods.live import infer_run
 from netinit.pods.verify import verify
-from netinit.questions.findings import CODES
 from netinit.questions.listening import examine_pod, severity_of
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -37,7 +34,6 @@ STRICT = 1  # of rp_filter: the reverse path must use the same interface
 MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
-_TEXTS = json.loads(read_data("doctor-findings.json"))  # kind -> severity, subject, message, and remedy if there is one
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +46,6 @@ class Symptom:
     remedy: str = ""
 
 
-def symptom(kind: str, *, severity: str = "", **values: object) -> Symptom:
-    """Return the symptom of this kind; `values` fill its message and remedy. `severity`: instead of the usual one."""
-    usual, subject, *texts = _TEXTS[kind]
-    return Symptom(severity or usual, subject, *[text.format(**values) for text in texts])
-
-
 def remedy_for_privileges() -> str:
     """Return how to give this process the privileges that rules need."""
     advice = advise("NET_ADMIN", "NET_RAW")
@@ -66,14 +56,26 @@ def find_privileges(*, lacking: bool) -> Iterator[Symptom]:
     """Yield missing privileges. `lacking`: no backend works, which NET_RAW (for legacy iptables) may explain."""
     if not detect.has_capability(detect.CAP_NET_ADMIN):
         who = "root, but without NET_ADMIN" if os.geteuid() == 0 else f"uid {os.geteuid()} without NET_ADMIN"
-        yield symptom("no-admin", who=who, remedy=remedy_for_privileges())
+        yield Symptom(ERROR, "privileges", f"this is {who}: no rule can be programmed", remedy_for_privileges())
     if not detect.has_capability(detect.CAP_NET_RAW):
         names = " and ".join([name for name, line in backends.BACKENDS.items() if line.wants_net_raw])
-        yield symptom("no-raw", severity=WARNING if lacking else NOTE, names=names, remedy=remedy_for_privileges())
+        yield Symptom(
+            WARNING if lacking else NOTE, "privileges",
+            f"NET_RAW is missing: {names} cannot work",
+            remedy_for_privileges(),
+        )  # fmt: skip
     if not detect.has_capability(detect.CAP_SETUID):
-        yield symptom("no-setuid", remedy=advise("SETUID") if find_situation() == PERSON else "add SETUID and SETGID")
+        yield Symptom(
+            NOTE, "privileges",
+            "SETUID is missing: validation can only connect as this user",
+            advise("SETUID") if find_situation() == PERSON else "add SETUID and SETGID",
+        )  # fmt: skip
     if WHOLE_RANGE not in read_text("/proc/self/uid_map"):
-        yield symptom("user-namespace")
+        yield Symptom(
+            NOTE, "privileges",
+            "this is a user namespace (hostUsers: false): uids in rules are those inside it",
+            "run the init container in the pod's own user namespace, as any container of the pod",
+        )  # fmt: skip
 
 
 def find_locks() -> Iterator[Symptom]:
@@ -84,12 +86,20 @@ def find_locks() -> Iterator[Symptom]:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path == OWN else open_lock_file(path, make=False)
         except OSError as error:
             if (named and path == named) or isinstance(error, UnsuitableFileError):
-                yield symptom("bad-lock", label="XTABLES_LOCKFILE: " if named else "", path=path, reason=error.strerror)
+                yield Symptom(
+                    ERROR, "locks",
+                    f"{'XTABLES_LOCKFILE: ' if named else ''}{path} cannot be opened: {error.strerror}",
+                    "name a regular file in a writable folder with XTABLES_LOCKFILE",
+                )  # fmt: skip
             continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            yield symptom("held-lock", what=what, path=path, holders=describe_holders(descriptor))
+            yield Symptom(
+                WARNING, "locks",
+                f"the lock of {what} ({path}) is held by {describe_holders(descriptor)}",
+                "wait until it finishes, or raise --lock-timeout; end it if it hangs",
+            )  # fmt: skip
         finally:
             os.close(descriptor)
 
@@ -99,13 +109,21 @@ def find_leftovers(survey: Survey, chosen: str) -> Iterator[Symptom]:
     holders = survey.holders()
     names = [observed.backend.name for observed in holders]
     if len(names) > 1:
-        yield symptom("two-holders", names=" and ".join(names))
+        yield Symptom(
+            ERROR, "leftovers",
+            f"rules of Istio or netinit are in {' and '.join(names)}: connections are captured twice",
+            "netinit apply --reconcile keeps one, netinit remove deletes all",
+        )  # fmt: skip
     elif names and chosen and names != [chosen] and names[0] not in backends.readers(chosen):
-        yield symptom("other-holder", name=names[0], chosen=chosen)
+        yield Symptom(
+            ERROR, "leftovers",
+            f"rules of an earlier run are in {names[0]}, but {chosen} would be taken",
+            "netinit apply --reconcile moves them, netinit remove deletes them",
+        )  # fmt: skip
     elif names:
-        yield symptom("holder", name=names[0])
+        yield Symptom(NOTE, "leftovers", f"rules of an earlier run are in {names[0]}; netinit verify compares them")
     for failure in survey.failures:
-        yield symptom("unread-rules", failure=failure, remedy=remedy_for_privileges())
+        yield Symptom(WARNING, "leftovers", f"there may be rules that could not be read: {failure}", remedy_for_privileges())
 
 
 def find_escapes(options: Options) -> Iterator[Symptom]:
@@ -114,16 +132,21 @@ def find_escapes(options: Options) -> Iterator[Symptom]:
         shown = infer_run(options)
         report = verify(shown[0], snapshot=shown[-1], make_plan=shown[2].make_plan) if shown else None
     except (NetinitError, OSError) as error:
-        yield symptom("unknown-force", error=error)
+        yield Symptom(WARNING, "rules", f"whether the rules here are in force is not known: {error}")
         return
     if shown is None or report is None:
-        yield symptom("capture-nothing")
+        yield Symptom(WARNING, "rules", "the rules here capture nothing", "netinit verify with their options says why")
         return
     if found := report.differences:
         more = f", and {len(found) - 1} more" if len(found) > 1 else ""
-        yield symptom("not-in-force", first=found[0].describe(), more=more)
+        yield Symptom(
+            WARNING, "rules",
+            f"the rules here do not capture what they should: {found[0].describe()}{more}",
+            "netinit verify shows all",
+        )  # fmt: skip
     for recipient in examine_pod(shown[-1], report.plan, report.backend):
-        yield symptom("listener", severity=severity_of(recipient), text=recipient.text, code=CODES[recipient.kind])
+        remedy = f"netinit help {recipient.kind.code} says what to do" if recipient.kind else ""
+        yield Symptom(severity_of(recipient), "listeners", recipient.text, remedy)
 
 
 def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[Symptom]:
@@ -136,7 +159,11 @@ def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[S
     everywhere = is_on("ipv6/conf/all/disable_ipv6")
     if options.captures_ipv6 and is_on("ipv6/conf/lo/disable_ipv6") and not everywhere:
         what = "TPROXY cannot be programmed" if transparent else "captured outbound IPv6 connections are lost"
-        yield symptom("no-loopback-ipv6", what=what)
+        yield Symptom(
+            ERROR, "settings",
+            f"net.ipv6.conf.lo.disable_ipv6=1 while IPv6 is captured: {what}",
+            "set net.ipv6.conf.lo.disable_ipv6=0 (pod's securityContext.sysctls, or the CNI), or --ipv6 off",
+        )  # fmt: skip
     if not transparent:
         return
     for name in sorted(name for _, name in socket.if_nameindex() if name != "lo"):
@@ -147,9 +174,18 @@ def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[S
         marked = [one for one, value in values["src_valid_mark"].items() if value]
         accepted = any(values["accept_local"].values()) and max(values["rp_filter"].values()) != STRICT
         if marked and not accepted:
-            yield symptom("valid-mark", where=marked[0], name=name)
+            yield Symptom(
+                ERROR, "settings",
+                f"net.ipv4.conf.{marked[0]}.src_valid_mark=1: the mark of TPROXY makes inbound IPv4 look as if it "
+                f"came from here, and it is lost on {name} (wg-quick sets this)",
+                f"set net.ipv4.conf.{marked[0]}.src_valid_mark=0",
+            )  # fmt: skip
     if is_on("ipv4/tcp_fwmark_accept"):
-        yield symptom("accepted-mark")
+        yield Symptom(
+            ERROR, "settings",
+            "net.ipv4.tcp_fwmark_accept=1: with TPROXY the proxy's answers go back to the pod itself",
+            "set net.ipv4.tcp_fwmark_accept=0",
+        )  # fmt: skip
 
 
 def find_down_loopback() -> Iterator[Symptom]:
@@ -157,17 +193,26 @@ def find_down_loopback() -> Iterator[Symptom]:
     try:
         snapshot = read_host()
     except OSError as error:
-        yield symptom("unknown-force", error=error)
+        yield Symptom(WARNING, "rules", f"whether the rules here are in force is not known: {error}")
         return
     if is_loopback_down(snapshot):
-        yield symptom("down-loopback")
+        yield Symptom(
+            ERROR, "settings",
+            "the loopback device is down: whatever is redirected to the proxy inside of the pod is dropped",
+            "bring it up (ip link set lo up); for pods the container runtime does so, usually by the CNI plugin "
+            "loopback in its folder of plugins",
+        )  # fmt: skip
 
 
 def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:
     """Yield an error if the connection tracking table is full."""
     count, most = (read(f"/proc/sys/net/netfilter/nf_conntrack_{name}").strip() for name in ("count", "max"))
     if count.isdigit() and most.isdigit() and 0 < int(most) <= int(count):
-        yield symptom("full-tracking", count=count, most=most)
+        yield Symptom(
+            ERROR, "settings",
+            f"connection tracking is full ({count}, nf_conntrack_max={most}): new connections are dropped",
+            "raise net.netfilter.nf_conntrack_max on the node",
+        )  # fmt: skip
 
 
 def find_bpf_programs() -> Iterator[Symptom]:
@@ -177,7 +222,10 @@ def find_bpf_programs() -> Iterator[Symptom]:
     except OSError:  # what cannot be read, `netinit verify` reports
         return
     for one in programs:
-        yield symptom("node-program", program=describe_node_program(one)) if one.is_of_node else symptom("program", program=one)
+        if one.is_of_node:
+            yield Symptom(NOTE, "BPF", describe_node_program(one))
+        else:
+            yield Symptom(WARNING, "BPF", f"{one}: it may redirect or rewrite traffic of the pod before any rule sees it", "detach it")
 
 
 def find_collisions(options: RunOptions, uids: tuple[int, ...], gids: tuple[int, ...]) -> Iterator[Symptom]:
@@ -190,7 +238,11 @@ def find_collisions(options: RunOptions, uids: tuple[int, ...], gids: tuple[int,
     ):
         if number in taken:
             root = f" (the {options.layout} layout excludes root)" if not number and 0 in options.traits.excluded_uids else ""
-            yield symptom("proxys-id", whom=kind, number=number, root=root, field="runAsUser" if kind == "user" else "runAsGroup")
+            yield Symptom(
+                ERROR, "users",
+                f"the application runs as {kind} {number}, which is the proxy's{root}: none of its traffic is captured",
+                f"give the application another {'runAsUser' if kind == 'user' else 'runAsGroup'}",
+            )  # fmt: skip
 
 
 def find_name_servers(options: SettledOptions, text: str) -> Iterator[Symptom]:
@@ -201,19 +253,34 @@ def find_name_servers(options: SettledOptions, text: str) -> Iterator[Symptom]:
     words = [line[1] for line in lines if len(line) > 1 and line[0] == "nameserver"]
     servers = list(dict.fromkeys([*detect.name_servers(text)])) if not options.capture_all_dns else []
     if not options.capture_all_dns and not (servers or options.dns_servers):
-        yield symptom("no-server")
+        yield Symptom(
+            ERROR, "resolv.conf",
+            "--redirect-dns, but /etc/resolv.conf names no server: no DNS query is captured",
+            "name them with --dns-servers, or use --capture-all-dns",
+        )  # fmt: skip
     for word in words:
         address, zone, _ = word.partition("%")
         try:
             address = parse_address(address)
         except ValueError:
-            yield symptom("no-address", word=word)
+            yield Symptom(WARNING, "resolv.conf", f"nameserver {word} is not an address and is ignored", "correct it")
             continue
         if address.startswith("127.") or address == "::1":
-            yield symptom("loopback-server", address=address)
+            yield Symptom(
+                WARNING, "resolv.conf",
+                f"nameserver {address} is a loopback address: in a pod nothing answers there, not even the proxy's own queries",
+                "set the pod's dnsConfig, or kubelet's --resolv-conf (with systemd-resolved /run/systemd/resolve/resolv.conf)",
+            )  # fmt: skip
         if zone:
-            yield symptom("zone", word=word, address=address)
+            yield Symptom(
+                WARNING, "resolv.conf",
+                f"nameserver {word}: the zone is dropped, {address} is captured on every interface",
+            )  # fmt: skip
         if ":" in address and not options.captures_ipv6:
-            yield symptom("ipv6-server", address=address)
+            yield Symptom(
+                ERROR, "resolv.conf",
+                f"nameserver {address} is IPv6, which is not captured: queries to it bypass the proxy",
+                "use --dual-stack or --ipv6 on, or only IPv4 servers",
+            )  # fmt: skip
     if len(words) > MAX_SERVERS:
-        yield symptom("many-servers", count=len(words), most=MAX_SERVERS)
+        yield Symptom(NOTE, "resolv.conf", f"{len(words)} name servers, of which resolvers ask the first {MAX_SERVERS}")

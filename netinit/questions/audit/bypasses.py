@@ -77,7 +77,7 @@ def audit(subject: PodRules) -> tuple[Traffic, ...]:
             one = _describe(other or subject, pieces)
             because = tuple([f"{reason}, {kinds.WHERE_IPV4_IS_FIRST}" for reason in one.because])
             if one.kind is kinds.IPV6:
-                one = replace(one, kind=kinds.PERHAPS_IPV6, closes=translate(kinds.PERHAPS_IPV6.closes, subject.names))
+                one = replace(one, kind=kinds.PERHAPS_IPV6, closes=translate(kinds.PERHAPS_IPV6.closes(""), subject.names))
             found.append(replace(one, because=because))
     return tuple(sorted(found, key=lambda one: (KINDS.index(one.kind), one.directions)))
 
@@ -322,7 +322,7 @@ def _closes(subject: PodRules, piece: Piece) -> str:
     if piece.part.reason == DOUBT:
         return "give the pod's Namespace too, or --assume injected, cni or none"
     if subject.is_of_another_mesh:
-        return CONVERT if piece.kind is kinds.UNCAPTURED else piece.kind.closes or CONVERT
+        return CONVERT if piece.kind is kinds.UNCAPTURED else piece.kind.closes(piece.label or "the options") or CONVERT
     if piece.kind is kinds.UNCAPTURED:
         if not piece.label:
             return INJECT if subject.outside else "add the init container: netinit inject, or netinit apply in the pod"
@@ -330,8 +330,8 @@ def _closes(subject: PodRules, piece: Piece) -> str:
         return f"{piece.label} {value}" if value else ADD.format(option=piece.label)
     if piece.kind is kinds.SHARED_OWNER:
         names = ", ".join(map(quote, _sharing(subject, piece.option)))
-        return piece.kind.closes.format(owner=OF_THE_PROXY[piece.option][1], containers=names)
-    own = piece.kind.closes.format(option=piece.label or "the options")
+        return f"choose another {OF_THE_PROXY[piece.option][1]} for {names}"
+    own = piece.kind.closes(piece.label or "the options")
     return "; ".join(filter(None, (own, *_closed_by(subject, piece)))) or "not possible here: the layout has no option for it"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
+from netinit.base.findings import FindingKind
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines, split_message
 from netinit.base.tables import count
@@ -23,7 +24,6 @@ from netinit.questions.audit.bypasses import Traffic, audit
 from netinit.questions.audit.text import Row, render_text
 from netinit.questions.audit.words import format_box
 from netinit.questions.findings import (
-    CODES,
     ERROR,
     NOTE,
     WARNING,
@@ -41,7 +41,12 @@ from netinit.simulate.examples import example_of
 from netinit.simulate.symbolic.boxes import list_boxes
 
 SEVERITIES = {kinds.FOREIGN_RULES: ERROR, kinds.NOT_KNOWN: ERROR, kinds.CONFIGURATION: WARNING, kinds.DESIGN: NOTE}
-ASSERTION = "assertion"  # kind of an issue
+ASSERTION = FindingKind("NI299", "assertion", "An assertion of --assert is refuted, or cannot be proved.")
+UNKNOWN_FAMILIES = FindingKind(
+    "NI116", "unknown-families",
+    "Whether the cluster's pods have IPv6 addresses is not known, and their IPv6 is not captured if the first "
+    "address is IPv4. Say it once: ipFamilies in the file of --settings.",
+)
 HOLDS = {True: "proved", False: "refuted", None: "unknown"}
 
 
@@ -88,11 +93,11 @@ def list_issues(audited: Audited, accepted: Mapping[str, str]) -> list[Issue]:
     own = facts.place.own if facts and facts.place else UNKNOWN
     found = []
     for one in audited.traffic:
-        if one.kind in kinds.SHOWN and one.kind.name in CODES and not audited.in_doubt:
+        if one.kind in kinds.SHOWN and one.kind.finding and not audited.in_doubt:
             text = f"{one.kind.title}: {'; '.join(one.who)}; {one.closes}"
             severity, at = SEVERITIES.get(one.kind.intent, WARNING), _find_setting(facts, one)
             at = at if at != UNKNOWN else own
-            found.append(Issue(one.kind.name, severity, "", text, pod, file, "", *at))
+            found.append(Issue(one.kind.finding, severity, "", text, pod, file, "", *at))
     for ruling in audited.rulings:
         if ruling.holds is not True:
             text = f"{HOLDS[ruling.holds]}: {ruling.assertion.text}"
@@ -111,12 +116,13 @@ def _find_setting(facts: PodFacts | None, one: Traffic) -> Position:
 
 def fails(audited: Audited, failing: frozenset[str], accepted: Mapping[str, str]) -> bool:
     """Whether traffic of a kind in `failing`, a doubt whether there will be rules, or an unproved assertion, is not accepted."""
+    found: list[FindingKind | None]
     if audited.in_doubt:
-        kinds_found = [NOT_PROGRAMMED] if failing else []
+        found = [NOT_PROGRAMMED] if failing else []
     else:
-        kinds_found = [one.kind.name for one in audited.traffic if one.kind.name in failing]
-    kinds_found += [ASSERTION for one in audited.rulings if one.holds is not True]
-    return any(CODES.get(kind) not in {*accepted, *audited.accepted} for kind in kinds_found)
+        found = [one.kind.finding for one in audited.traffic if one.kind.name in failing]
+    found += [ASSERTION for one in audited.rulings if one.holds is not True]
+    return any(kind is None or kind.code not in {*accepted, *audited.accepted} for kind in found)
 
 
 def to_object(audited: Audited, *, full: bool, rows: dict[int, list[Row]] | None = None) -> dict[str, Any]:
@@ -258,7 +264,7 @@ def _ask_for_families(report: AuditReport, accepted: Mapping[str, str]) -> list[
         f"{count(len(asked), 'pod')}: IPv6 is not captured where the first address is IPv4, and it is not known whether the cluster "
         "has IPv6; say ipFamilies: [ipv4], or [ipv4, ipv6], in the file of --settings, such as netinit.yaml"
     )
-    return without_ignored([Issue("unknown-families", NOTE, "", text)] if asked else [], accepted, {})
+    return without_ignored([Issue(UNKNOWN_FAMILIES, NOTE, "", text)] if asked else [], accepted, {})
 
 
 def with_files(report: AuditReport, found: FileSurvey, accepted: Mapping[str, str]) -> AuditReport:

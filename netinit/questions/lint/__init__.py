@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
+from netinit.base.findings import FindingKind
 from netinit.base.net import IPV4, IPV6, Family, lists_port
+from netinit.inject.deciding.warnings import NO_EFFECT
 from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, RunOptions, SettledOptions
-from netinit.questions.lint.options import ERROR, NO_EFFECT, SHADOWED, WARNING, Finding, finding, inspect_options
+from netinit.questions.lint.options import ERROR, SHADOWED, WARNING, Finding, inspect_options
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import Plan
 from netinit.simulate.endpoints import make_outbound
@@ -20,6 +22,13 @@ __all__ = ["ERROR", "NO_EFFECT", "WARNING", "Finding", "lint"]
 HTTP_PORT = 80
 OF_EFFECT = (NO_EFFECT, SHADOWED)
 _ELSEWHERE = {IPV4: "198.51.100.53", IPV6: "2001:db8:ffff::53"}
+
+LOOP = FindingKind("NI008", "loop", "The proxy's own traffic is captured again, in a loop.")
+DNS_LOOP = FindingKind("NI009", "dns-loop", "The proxy's own DNS queries are captured again: no name is ever resolved.")
+DNS_LOOPBACK = FindingKind(
+    "NI010", "dns-loopback",
+    "A resolver in the pod itself asks servers outside, which this option does not capture.",
+)
 
 
 def lint(
@@ -53,19 +62,31 @@ def _dns(options: RunOptions, rulesets: dict[Family, Ruleset]) -> Iterator[Findi
     if not options.redirect_dns:
         return
     if lists_port(options.exclude_outbound_ports, DNS_PORT):
-        yield finding("dns-excluded")
+        yield Finding(
+            WARNING, SHADOWED, "--redirect-dns",
+            "--istio-local-outbound-ports-exclude 53 comes before it, so no query is captured",
+        )  # fmt: skip
     for server in options.dns_servers:
         if server.startswith("127.") or server == "::1":
-            yield finding("dns-loopback", server=server)
+            yield Finding(
+                WARNING, DNS_LOOPBACK, "--dns-servers",
+                f"{server} is a resolver in the pod: its own queries to servers outside are captured only with --capture-all-dns",
+            )  # fmt: skip
     if options.ipv6 in (INET, OFF) and any(":" in server for server in options.dns_servers):
         reason = "IPv6 is off" if options.ipv6 == OFF else "--ipv6 inet has no rule that names an IPv6 address"
-        yield finding("dns-ipv6", reason=reason)
+        yield Finding(
+            WARNING, NO_EFFECT, "--dns-servers",
+            f"IPv6 servers have no effect, since {reason}: queries to them are not captured",
+        )  # fmt: skip
     for family, ruleset in rulesets.items():
         servers = [server for server in options.dns_servers if (":" in server) == (family is IPV6)] or [_ELSEWHERE[family]]
         for server, protocol in product(servers, ("udp", "tcp")):
             for who, _, port in _redirect(options, ruleset, (server,), DNS_PORT, protocol):
                 if port == DNS_LISTENER:
-                    yield finding("dns-loop", protocol=protocol, server=server, proxy=who)
+                    yield Finding(
+                        ERROR, DNS_LOOP, "--redirect-dns",
+                        f"the proxy's own queries ({protocol} to {server}, {who}) come back to it and loop forever",
+                    )  # fmt: skip
 
 
 def _loops(options: RunOptions, rulesets: dict[Family, Ruleset]) -> Iterator[Finding]:
@@ -74,7 +95,10 @@ def _loops(options: RunOptions, rulesets: dict[Family, Ruleset]) -> Iterator[Fin
         hosts = (_ELSEWHERE[family], EXAMPLE_POD[family.version], family.loopback.partition("/")[0])
         for who, host, port in _redirect(options, ruleset, hosts, HTTP_PORT, "tcp"):
             if port == options.outbound_port and options.outbound_port != options.inbound_port:
-                yield finding("loop", proxy=who, host=host, port=port)
+                yield Finding(
+                    ERROR, LOOP, "--proxy-uid",
+                    f"what the proxy ({who}) sends to {host} comes back to its own port {port} and loops forever",
+                )  # fmt: skip
 
 
 def _redirect(

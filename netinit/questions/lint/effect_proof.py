@@ -12,11 +12,13 @@ from functools import cache
 from typing import Any
 
 from netinit.base.errors import OptionError, TooManyPartsError
+from netinit.base.findings import FindingKind
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of
+from netinit.inject.deciding.warnings import NO_EFFECT
 from netinit.options import AUTO, ON, Interception, Options, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within
-from netinit.questions.lint.options import NO_EFFECT, NOT_EXAMINED, REDUNDANT, SHADOWED, WARNING, Finding
+from netinit.questions.lint.options import SHADOWED, WARNING, Finding
 from netinit.questions.unseen import to_ports
 from netinit.rules.layouts import plan
 from netinit.simulate.ruleset import load_plan
@@ -27,6 +29,13 @@ from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import Divergence, Partition, compare
 from netinit.simulate.symbolic.regions import Region, nothing, unite
 from netinit.simulate.symbolic.space import Space
+
+REDUNDANT = FindingKind("NI004", "redundant", "The value is contained in another one. Remove it.")
+NOT_EXAMINED = FindingKind(
+    "NI221", "effect-unknown",
+    "Whether an option has an effect is not proved, for the proofs take too long. Give fewer values in the lists, or "
+    "compare single connections (`netinit explain`).",
+)
 
 MAX_ITEMS = 16  # entries of a list that are tested one by one, at a proof each
 MAX_EXPLAINED = 5  # findings for which a reason is searched, at several proofs each

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 from netinit.base.errors import ParseError
+from netinit.base.findings import FindingKind
 from netinit.base.json_answers import with_version
 from netinit.base.sanitize import Lines, lines, shorten
 from netinit.base.tables import count
@@ -20,6 +21,7 @@ from netinit.questions.findings import (
     ERROR,
     EXPLAINED,
     NOTE,
+    UNCAPTURED_IPV6,
     WARNING,
     Issue,
     format_issue,
@@ -32,6 +34,11 @@ from netinit.questions.lint import NO_EFFECT, Finding, lint
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.rule_sources import ReadServers, RuleSource, complete_servers
 from netinit.questions.several_pods import list_some, name_pods
+
+DNS_INCOMPLETE = FindingKind(
+    "NI011", "dns-incomplete",
+    "Not all name servers of the pod are known, so queries to the others are not captured.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ def lint_options(
 ) -> tuple[Finding, ...]:
     """Check options without a pod; known are at most its addresses and name servers and whether its proxy has a tunnel."""
     settled = options.settle(offline(addresses, read_servers))
-    uncaptured = [Finding(WARNING, "ipv6", "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
+    uncaptured = [Finding(WARNING, UNCAPTURED_IPV6, "--ipv6", text) for text in settled.warnings[-1:] if settled.second_address]
     return (*lint(settled, given=options, has_tunnel=has_tunnel), *uncaptured)
 
 
@@ -122,7 +129,7 @@ def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str], ask
     needed = ask(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
     if complete.notes != facts.notes:  # not all of its servers were named
         needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
-        kind = "dns-incomplete" if complete.options.dns_servers else NO_EFFECT
+        kind = DNS_INCOMPLETE if complete.options.dns_servers else NO_EFFECT
         needed += (Finding(WARNING, kind, "--redirect-dns", complete.notes[-1]),)
     names = name_options(facts) if needed else {}
     pod, file, place = facts.name, facts.file, facts.place

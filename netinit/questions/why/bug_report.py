@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import functools
-import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 
-from netinit.base.data import read_data
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.records import Record
 from netinit.inject.deciding.containers import INIT, PROXY, VALIDATION
 from netinit.options import Options
 from netinit.questions.connections import Question
+from netinit.questions.finding_codes import all_kinds
 from netinit.questions.why.asked import WhyQuestion
-from netinit.questions.why.connection import KINDS, LISTENERS, REMEDIES, RULES, Explain, ask, judge_rules
+from netinit.questions.why.connection import (
+    KINDS,
+    LISTENERS,
+    NOT_AS_PLANNED,
+    REMEDIES,
+    RULES,
+    Explain,
+    ask,
+    judge_rules,
+)
+from netinit.questions.why.injection import NOT_INJECTED
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.steps import Step, WhyReport, collect, failed, passed, unknown
 
@@ -73,8 +81,10 @@ def _of_pod(report: BugReport) -> Iterator[Step]:
     lines = report.lines(_POD)
     findings = [line.removeprefix(_FOUND) for line in lines if line.startswith(_FOUND)]
     for text in findings[:MAX_LISTED]:
-        sentence, _, remedy = text.rpartition("; ")
-        yield failed("manifest", _find_kind(text), sentence or remedy, remedy=remedy if sentence else "")
+        code = _CODE.search(text)
+        sentence, _, remedy = _CODE.sub("", text).strip().rpartition("; ")
+        kind = all_kinds().get(code[1]) if code else None  # a report may be of another version
+        yield failed("manifest", kind, sentence or remedy, remedy=remedy if sentence else "")
     if lines and not findings:
         yield passed("manifest", "the report has no finding about it")
     if not lines:
@@ -83,20 +93,7 @@ def _of_pod(report: BugReport) -> Iterator[Step]:
         yield passed("injection", "the pod has containers of a mesh")
     else:
         text = "the pod has neither a proxy nor an init container of a mesh"
-        yield failed("injection", "not-injected", text, remedy="netinit check-inject says what decides that")
-
-
-def _find_kind(text: str) -> str:
-    """The kind of a finding by its text, of which the report may have replaced names."""
-    return next((kind for pattern, kind in _patterns() if pattern.match(text)), "invalid-value")
-
-
-@functools.cache
-def _patterns() -> list[tuple[re.Pattern[str], str]]:
-    """The texts of findings about pods as patterns, with their kinds."""
-    found: dict[str, list[str]] = json.loads(read_data("pod-findings.json"))
-    parts = [(kind, re.split(r"\{\w+\}", text)) for _, kind, text in found.values() if len(text) > len("{problem}")]
-    return [(re.compile(".{0,200}?".join(map(re.escape, some))), kind) for kind, some in parts]
+        yield failed("injection", NOT_INJECTED, text, remedy="netinit check-inject says what decides that")
 
 
 def _of_rules(report: BugReport) -> Iterator[Step]:
@@ -108,7 +105,7 @@ def _of_rules(report: BugReport) -> Iterator[Step]:
     if code:
         text = "; ".join(told[:MAX_LISTED]) or f"verify ended with {code}"
         text = f"the live rules are not those that the pod asks for: {text}"
-        yield failed(RULES, "not-as-planned", text, remedy="kubectl netinit fix POD")
+        yield failed(RULES, NOT_AS_PLANNED, text, remedy="kubectl netinit fix POD")
     else:
         yield passed(RULES, told[0] if told else "as planned")
     listeners = [(line, KINDS[found[1]]) for line in told if (found := _CODE.search(line)) and found[1] in KINDS]

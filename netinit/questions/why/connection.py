@@ -5,30 +5,60 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from netinit.base.errors import NetinitError
+from netinit.base.findings import FindingKind
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.live.recipients import (
+    APPLICATION_ABSENT,
+    APPLICATION_ELSEWHERE,
+    APPLICATION_ON_LOOPBACK,
+    OF_ALL,
+    OF_ONE,
+    PROXY_ABSENT,
+    PROXY_ELSEWHERE,
+    PROXY_NOT_TRANSPARENT,
+    QUEUE_FULL,
+    RESOLVER_ABSENT,
+)
+from netinit.questions.audit import kinds
 from netinit.questions.connections import Question
 from netinit.questions.explain import REPAIR
-from netinit.questions.findings import CODES
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed, unknown
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED
 
+NOT_AS_PLANNED = FindingKind(
+    "NI333", "not-as-planned",
+    "The live rules are not those that the pod asks for: some are missing, differ, or are not in force. `netinit "
+    "verify` says what differs; `kubectl netinit fix POD` restores them.",
+)
+DROPPED_CONNECTION = FindingKind(
+    "NI312", "dropped",
+    "A rule in the pod's own network namespace drops or rejects the connection: the client sees a timeout, or a "
+    "refusal. The answer names the rule, and the option that made it.",
+)
+PAST_THE_PROXY = FindingKind(
+    "NI311", "past-the-proxy",
+    "The pod's own options let this connection pass its proxy: an excluded port, network or user. Outbound, it is "
+    "plain text, without the mesh's routes; inbound, the application gets the mutual TLS that the client's proxy "
+    "sends. If that is what you want, the cause is elsewhere; else remove the exclusion.",
+)
+
 RULES, LISTENERS, ROUTES, CONNTRACK = "rules", "listeners", "routes", "conntrack"
 Explain = Callable[[Question], Tree]
 """Answers a question with the object of netinit/data/explain.schema.json. Raises NetinitError."""
-KINDS = {code: kind for kind, code in CODES.items()}
-REMEDIES = {  # of who listens, by the finding's kind
-    "proxy-absent": "see why the proxy is not up; to wait for it: holdApplicationUntilProxyStarts, or a native sidecar",
-    "proxy-elsewhere": "let the proxy listen on all addresses of both families, or turn off capture of the family",
-    "proxy-not-transparent": "set interceptionMode TPROXY for the proxy too (annotation sidecar.istio.io/interceptionMode)",
-    "application-absent": "compare the port with containerPort and the Service's targetPort; is the application up?",
-    "application-on-loopback": "let the application listen on 0.0.0.0 or [::] instead of 127.0.0.1",
-    "application-elsewhere": "let the application listen on 0.0.0.0 or [::]",
-    "queue-full": "the program does not accept: it hangs, is too slow, or its backlog is too short",
-    "resolver-absent": 'set ISTIO_META_DNS_CAPTURE: "true" for the proxy (proxyMetadata), or do not capture DNS',
+KINDS = {kind.code: kind for kind in (*OF_ONE.values(), *OF_ALL.values())}  # of who listens
+REMEDIES = {
+    PROXY_ABSENT: "see why the proxy is not up; to wait for it: holdApplicationUntilProxyStarts, or a native sidecar",
+    PROXY_ELSEWHERE: "let the proxy listen on all addresses of both families, or turn off capture of the family",
+    PROXY_NOT_TRANSPARENT: "set interceptionMode TPROXY for the proxy too (annotation sidecar.istio.io/interceptionMode)",
+    APPLICATION_ABSENT: "compare the port with containerPort and the Service's targetPort; is the application up?",
+    APPLICATION_ON_LOOPBACK: "let the application listen on 0.0.0.0 or [::] instead of 127.0.0.1",
+    APPLICATION_ELSEWHERE: "let the application listen on 0.0.0.0 or [::]",
+    QUEUE_FULL: "the program does not accept: it hangs, is too slow, or its backlog is too short",
+    RESOLVER_ABSENT: 'set ISTIO_META_DNS_CAPTURE: "true" for the proxy (proxyMetadata), or do not capture DNS',
 }
 _ENDED = ("refused", "unanswered", "passed")
 
@@ -103,16 +133,17 @@ def _in_words_of_author(one: ConnectionAnswer, names: Mapping[str, str]) -> Conn
 def judge_rules(one: ConnectionAnswer, about: str, *, udp: bool, client_in_mesh: bool | None) -> Step:
     """Say whether what the rules do with a connection can be why it fails."""
     if one.is_lost:
-        return failed(RULES, "unanswered", one.sentence, about, remedy="remove the foreign rule, or let it pass the proxy's answers")
+        remedy = "remove the foreign rule, or let it pass the proxy's answers"
+        return failed(RULES, kinds.UNANSWERED.finding, one.sentence, about, remedy=remedy)
     if one.verdict == CAPTURED:
         return passed(RULES, one.sentence.partition(", because ")[0], about)
     if REPAIR in dict(one.changes):
         text = f"{one.sentence}; the live rules are not those that the pod asks for"
-        return failed(RULES, "not-as-planned", text, about, remedy=f"kubectl netinit fix POD, or on the node: {REPAIR}")
+        return failed(RULES, NOT_AS_PLANNED, text, about, remedy=f"kubectl netinit fix POD, or on the node: {REPAIR}")
     if one.verdict == DROPPED:
         change = next((change for change, verdict in one.changes if verdict != DROPPED), "")
         remedy = change or "remove the rule that drops it; if it is not netinit's, whoever made it knows why it is there"
-        return failed(RULES, "dropped", one.sentence, about, remedy=remedy)
+        return failed(RULES, DROPPED_CONNECTION, one.sentence, about, remedy=remedy)
     if one.verdict != DIRECT:
         return unknown(RULES, one.sentence, about)
     if udp:
@@ -123,7 +154,7 @@ def judge_rules(one: ConnectionAnswer, about: str, *, udp: bool, client_in_mesh:
         lost = "plain text, past the proxy"
         if one.is_inbound:
             lost = "the client's proxy sends mutual TLS, which the application does not understand"
-        return failed(RULES, "past-the-proxy", f"{one.sentence}: {lost}", about, remedy=one.change)
+        return failed(RULES, PAST_THE_PROXY, f"{one.sentence}: {lost}", about, remedy=one.change)
     return unknown(RULES, one.sentence, about) if one.is_inbound else passed(RULES, one.sentence, about)
 
 
@@ -134,7 +165,7 @@ def _judge_listeners(one: ConnectionAnswer, pod: PodInQuestion) -> Iterator[Step
             yield unknown(LISTENERS, "who listens is not known: the live pod was not read", pod.title, shown_by=how)
         return
     for listener in one.listeners[:MAX_LISTED]:
-        kind, text = KINDS.get(string(listener.get("code")), ""), string(listener.get("text"))
+        kind, text = KINDS.get(string(listener.get("code"))), string(listener.get("text"))
         about = f"the {string(listener.get('who'))}"
         if not kind:
             yield passed(LISTENERS, text, about)
@@ -144,12 +175,12 @@ def _judge_listeners(one: ConnectionAnswer, pod: PodInQuestion) -> Iterator[Step
             yield unknown(LISTENERS, text, about, kind=kind)
 
 
-def _show_proxy(pod: PodInQuestion, kind: str) -> str:
+def _show_proxy(pod: PodInQuestion, kind: FindingKind) -> str:
     """The command that shows what the proxy is configured to do, where that is the cause."""
     where = f"{pod.kubectl_name} -n {pod.namespace}"
-    if kind == "proxy-absent":
+    if kind == PROXY_ABSENT:
         return f"kubectl logs {where} -c istio-proxy"
-    if kind.startswith(("proxy", "resolver")):
+    if kind.name.startswith(("proxy", "resolver")):
         return f"kubectl exec {where} -c istio-proxy -- pilot-agent request GET listeners"
     return ""
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netinit.base.findings import FindingKind
 from netinit.inject.deciding.podfile import LEFT_OUT
+from netinit.inject.deciding.warnings import HOST_NETWORK, NOT_PROGRAMMED
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.questions.why.pods import AS_CREATED, PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed, unknown
+
+NOT_INJECTED = FindingKind(
+    "NI310", "not-injected",
+    "The pod is not in the mesh: no proxy takes its traffic, so it sends plain text, and servers with STRICT mutual "
+    "TLS refuse it. `netinit check-inject` shows what decides. Set the label on the pod template or on the "
+    "Namespace, and create the pods anew.",
+)
 
 NAME = "injection"
 
@@ -18,15 +27,15 @@ def examine_injection(pod: PodInQuestion) -> Iterator[Step]:
         yield unknown(NAME, "it is not known: the pod's options cannot be read", pod.title)
     elif pod.host_network:
         text = "hostNetwork: true: the pod uses its node's network, where nothing is captured; what it sends is plain text"
-        yield unknown(NAME, text, pod.title, remedy="remove hostNetwork: true if it is to be in the mesh", kind="host-network")
+        yield unknown(NAME, text, pod.title, remedy="remove hostNetwork: true if it is to be in the mesh", kind=HOST_NETWORK)
     elif pod.in_mesh is None:
-        yield unknown(NAME, pod.facts.notes[0], pod.title, shown_by=_ask_cluster(pod), kind="no-init-container")
+        yield unknown(NAME, pod.facts.notes[0], pod.title, shown_by=_ask_cluster(pod), kind=NOT_PROGRAMMED)
     elif pod.in_mesh:
         by = f"injected: {pod.reason}" if pod.outlook != AS_CREATED else f"its traffic is captured ({pod.facts.programmed_by})"
         yield passed(NAME, by, pod.title)
     else:
         yield failed(
-            NAME, "not-injected", f"no proxy takes its traffic: {_describe_why(pod)}", pod.title,
+            NAME, NOT_INJECTED, f"no proxy takes its traffic: {_describe_why(pod)}", pod.title,
             remedy=f'set the label {INJECT}: "true" on the pod template, or istio-injection: enabled on the Namespace, and create the'
             " pods anew; without the mesh, its servers must accept plain text",
             shown_by=_ask_cluster(pod),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netinit.base.findings import FindingKind
 from netinit.base.net import is_named
 from netinit.base.sanitize import quote
 from netinit.base.tree import string
@@ -13,6 +14,12 @@ from netinit.questions.why.asked import WhyQuestion
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion, read_json_list
 from netinit.questions.why.steps import Step, failed, passed, unknown
+
+SECOND_INTERFACE = FindingKind(
+    "NI315", "second-interface",
+    "The pod has a second interface (Multus), and connections there are captured too, although the proxy knows no "
+    "service there. Exclude the interface: annotation traffic.sidecar.istio.io/excludeInterfaces.",
+)
 
 NAME = "interfaces"
 NETWORKS = "k8s.v1.cni.cncf.io/networks"  # Multus: a list of names, or JSON
@@ -31,9 +38,9 @@ def examine_interfaces(pod: PodInQuestion, asked: WhyQuestion) -> Iterator[Step]
         named = f"interface {quote(one)} is a second network (annotation {NETWORKS})"
         text = f"{named}, and its connections go to the proxy, which knows no service there"
         if asked.interface == one:
-            yield failed(NAME, "second-interface", text, pod.title, remedy=remedy)
+            yield failed(NAME, SECOND_INTERFACE, text, pod.title, remedy=remedy)
         else:
-            yield unknown(NAME, text, pod.title, remedy=remedy, kind="second-interface")
+            yield unknown(NAME, text, pod.title, remedy=remedy, kind=SECOND_INTERFACE)
     if further and not captured:
         yield passed(NAME, "its further interfaces are left out of capture", pod.title)
 

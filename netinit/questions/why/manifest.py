@@ -6,7 +6,11 @@ from collections.abc import Iterator
 
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.warnings import (
+    ARGUMENTS,
+    HOST_NETWORK,
+    INVALID_VALUE,
     MARK_SETTER,
+    NO_NETWORK,
     NOT_PROGRAMMED,
     PROXY_OWNER,
     RULE_CHANGER,
@@ -18,7 +22,7 @@ from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed
 
 NAME = "manifest"
-_OF_OTHER_STEPS = (NOT_PROGRAMMED, PROXY_OWNER, "no-network", "host-network")
+_OF_OTHER_STEPS = (NOT_PROGRAMMED, PROXY_OWNER, NO_NETWORK, HOST_NETWORK)
 _NO_CAUSE = (RULE_CHANGER, MARK_SETTER)  # rights that a container has; nothing fails because of them
 
 
@@ -29,7 +33,7 @@ def examine_manifest(pod: PodInQuestion) -> Iterator[Step]:
     for one in wrong[:MAX_LISTED]:
         text, _, remedy = one.text.rpartition("; ")
         yield failed(NAME, one.kind, text or remedy, pod.title, remedy=remedy if text else "")
-    if pod.problem and not any(one.kind == "arguments" for one in wrong):
-        yield failed(NAME, "invalid-value", pod.problem.partition("\n")[0], pod.title)
+    if pod.problem and not any(one.kind == ARGUMENTS for one in wrong):
+        yield failed(NAME, INVALID_VALUE, pod.problem.partition("\n")[0], pod.title)
     elif not wrong:
         yield passed(NAME, "its annotations and arguments can be read", pod.title)

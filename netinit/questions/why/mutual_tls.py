@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netinit.base.findings import FindingKind
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
@@ -20,6 +21,19 @@ from netinit.questions.why.objects import (
 )
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, name_object, passed, unknown
+
+PLAIN_TEXT_REFUSED = FindingKind(
+    "NI327", "plain-text-refused",
+    "The server takes mutual TLS alone (PeerAuthentication STRICT), and the client sends plain text: it is not in "
+    "the mesh, on its node's network, or its connection goes past its proxy. The connection is reset. Inject the "
+    "client, or make the port PERMISSIVE.",
+)
+TLS_MISMATCH = FindingKind(
+    "NI328", "tls-mismatch",
+    "A DestinationRule has the client's proxy send another kind of TLS than the server takes: mutual TLS of the mesh "
+    "to a server without a proxy, or plain text or TLS of its own to one with STRICT. Leave out trafficPolicy.tls: "
+    "the proxy decides for each endpoint.",
+)
 
 NAME = "mutual TLS"
 STRICT, PERMISSIVE, DISABLE, UNSET = "STRICT", "PERMISSIVE", "DISABLE", "UNSET"
@@ -141,7 +155,7 @@ def _judge_server_outside(ends: Ends) -> Step:
     if of_rule == ISTIO_MUTUAL and not ends.sends_plain:
         text = f"{rule} has the client's proxy send mutual TLS, and {ends.server.title} has no proxy that understands it"
         remedy = "leave out trafficPolicy.tls, so that the proxy decides for each endpoint"
-        return failed(NAME, "tls-mismatch", text, ends.server.title, remedy=remedy)
+        return failed(NAME, TLS_MISMATCH, text, ends.server.title, remedy=remedy)
     return passed(NAME, "the server is not in the mesh, and takes plain text", ends.server.title)
 
 
@@ -151,14 +165,14 @@ def _judge_mode(ends: Ends, objects: ClusterObjects) -> Step:
     show = f"istioctl x describe pod {server.workload.name} -n {server.namespace}"
     if mode == STRICT and ends.sends_plain:
         text = f"{by} is STRICT, and {ends.why_plain}: its connection is reset"
-        return failed(NAME, "plain-text-refused", text, server.title, remedy=ends.remedy, shown_by=show)
+        return failed(NAME, PLAIN_TEXT_REFUSED, text, server.title, remedy=ends.remedy, shown_by=show)
     if mode == STRICT and of_rule in (SIMPLE, MUTUAL_TLS):
         text = f"{rule} has the client's proxy send TLS of its own ({of_rule}), and {by} wants the mesh's (STRICT)"
         remedy = "set trafficPolicy.tls.mode: ISTIO_MUTUAL, or leave tls out"
-        return failed(NAME, "tls-mismatch", text, server.title, remedy=remedy, shown_by=show)
+        return failed(NAME, TLS_MISMATCH, text, server.title, remedy=remedy, shown_by=show)
     if ends.sends_plain and not is_mode_known(objects) and not by:
         text = f"{ends.why_plain}: it is reset if mutual TLS is STRICT ({objects.why_unknown(MUTUAL)})"
-        return unknown(NAME, text, server.title, shown_by=show, kind="plain-text-refused")
+        return unknown(NAME, text, server.title, shown_by=show, kind=PLAIN_TEXT_REFUSED)
     what = "plain text" if ends.sends_plain else "mutual TLS"
     return passed(NAME, f"{what} is sent, and taken ({f'{by}: {mode}' if by else PERMISSIVE})", server.title)
 

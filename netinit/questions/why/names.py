@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netinit.base.findings import FindingKind
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, sequence, string
@@ -12,6 +13,19 @@ from netinit.questions.why.asked import CLUSTER_DOMAIN, WhyQuestion, read_servic
 from netinit.questions.why.objects import SERVICE, ClusterObjects
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed, unknown
+
+NOT_CLUSTER_DNS = FindingKind(
+    "NI332", "not-cluster-dns",
+    "The pod does not ask the cluster's DNS (dnsPolicy Default or None, or ClusterFirst with hostNetwork), so that "
+    "names of Services are unknown to it (NXDOMAIN). Set dnsPolicy: ClusterFirst, on its node's network "
+    "ClusterFirstWithHostNet.",
+)
+MANY_QUERIES = FindingKind(
+    "NI331", "many-queries",
+    "A name with fewer dots than ndots is first looked up below each search domain, each time for A and AAAA: an "
+    "external name costs eight queries or more instead of two. Write it with a dot at the end, or set ndots to 1 in "
+    "dnsConfig.",
+)
 
 NAME = "dns"
 CLUSTER_FIRST, CLUSTER_FIRST_HOST, DEFAULT, NONE = "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"
@@ -74,13 +88,13 @@ def _judge_policy(pod: PodInQuestion, resolver: Resolver, host: str, about: str)
         search = quote(" ".join(resolver.search))
         text = f"dnsPolicy None: the pod asks the servers of its dnsConfig alone, with the search domains {search}"
         if full:
-            return unknown(NAME, text, about, kind="not-cluster-dns")
+            return unknown(NAME, text, about, kind=NOT_CLUSTER_DNS)
         remedy = "add the cluster's search domains and server to dnsConfig, or use ClusterFirst"
-        return failed(NAME, "not-cluster-dns", text, about, remedy=remedy)
+        return failed(NAME, NOT_CLUSTER_DNS, text, about, remedy=remedy)
     why = "hostNetwork: true" if pod.host_network else "dnsPolicy Default"
     remedy = f"set dnsPolicy: {CLUSTER_FIRST_HOST if pod.host_network else CLUSTER_FIRST}"
     text = f"{why}: the pod asks its node's name servers, which do not know the cluster's {quote(host)} (NXDOMAIN)"
-    return failed(NAME, "not-cluster-dns", text, about, remedy=remedy)
+    return failed(NAME, NOT_CLUSTER_DNS, text, about, remedy=remedy)
 
 
 def _count_queries(pod: PodInQuestion, resolver: Resolver, host: str, about: str, *, is_known: bool, asked: WhyQuestion) -> Step:
@@ -94,8 +108,8 @@ def _count_queries(pod: PodInQuestion, resolver: Resolver, host: str, about: str
         return passed(NAME, text, about)
     remedy = f'write {host}. with a dot at the end, or dnsConfig: options: [{{name: ndots, value: "{min(host.count("."), 1)}"}}]'
     if asked.name:
-        return failed(NAME, "many-queries", f"{text}; each takes a round trip, or seconds if a datagram is lost", about, remedy=remedy)
-    return unknown(NAME, f"{text}; if the first byte is slow, that is why", about, remedy=remedy, kind="many-queries")
+        return failed(NAME, MANY_QUERIES, f"{text}; each takes a round trip, or seconds if a datagram is lost", about, remedy=remedy)
+    return unknown(NAME, f"{text}; if the first byte is slow, that is why", about, remedy=remedy, kind=MANY_QUERIES)
 
 
 def _find_answer(pod: PodInQuestion, host: str, queries: list[str]) -> str:

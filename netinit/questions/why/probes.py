@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from netinit.base.findings import FindingKind
 from netinit.base.net import lists_port
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, string
@@ -17,6 +18,18 @@ from netinit.questions.why.mutual_tls import is_strict
 from netinit.questions.why.objects import MAX_LISTED, ClusterObjects
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed, unknown
+
+PROBE_PORT = FindingKind(
+    "NI330", "probe-port",
+    "The kubelet cannot send a probe: its port is the name of no containerPort, or its host is a loopback address, "
+    "which is the node's own.",
+)
+PROBE_NOT_REWRITTEN = FindingKind(
+    "NI329", "probe-not-rewritten",
+    "A probe goes to the application's port itself, not through the proxy's agent, and the kubelet has no "
+    'certificate: with STRICT mutual TLS it fails. Set sidecar.istio.io/rewriteAppHTTPProbers: "true", or exclude '
+    "the port from inbound capture.",
+)
 
 NAME = "probe"
 KEYS = ("startupProbe", "readinessProbe", "livenessProbe")
@@ -43,7 +56,7 @@ def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain
         if number is None:
             named_port = quote(string(action.get("port")))
             text = f"{kind} on port {named_port}, which is the name of no port of the container: the kubelet cannot ask"
-            yield failed(NAME, "probe-port", text, about, remedy="name a containerPort so, or give the probe a number")
+            yield failed(NAME, PROBE_PORT, text, about, remedy="name a containerPort so, or give the probe a number")
             continue
         ports.setdefault(number)
         yield _judge(pod, objects, about, (kind, action, number))
@@ -73,7 +86,7 @@ def _judge(pod: PodInQuestion, objects: ClusterObjects, about: str, probe: tuple
         return passed(NAME, f"goes through the proxy's agent on {number}, which asks the application", about)
     if string(action.get("host")) in _LOOPBACKS:
         text = f"{kind} with host {quote(string(action['host']))}: that is the node's own loopback for the kubelet"
-        return failed(NAME, "probe-port", text, about, remedy="leave out host")
+        return failed(NAME, PROBE_PORT, text, about, remedy="leave out host")
     if pod.in_mesh is None:
         return unknown(NAME, f"{kind} on {number}: it is not known whether the pod is injected", about)
     if not pod.in_mesh or _is_excluded(pod, number):
@@ -88,10 +101,10 @@ def _judge(pod: PodInQuestion, objects: ClusterObjects, about: str, probe: tuple
     remedy = f'set annotation {REWRITE_PROBES}: "true", or {translate(exclusion, name_options(pod.facts) if pod.facts else {})}'
     if strict:
         text = f"{text}, and the kubelet has no certificate for mutual TLS ({by}: STRICT)"
-        return failed(NAME, "probe-not-rewritten", text, about, remedy=remedy)
+        return failed(NAME, PROBE_NOT_REWRITTEN, text, about, remedy=remedy)
     if strict is None:
         text = f"{text}: it fails if mutual TLS is STRICT, which is not known"
-        return unknown(NAME, text, about, remedy=remedy, kind="probe-not-rewritten")
+        return unknown(NAME, text, about, remedy=remedy, kind=PROBE_NOT_REWRITTEN)
     return passed(NAME, f"{text}, and plain text is taken (PERMISSIVE)", about)
 
 

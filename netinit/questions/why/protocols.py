@@ -10,9 +10,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from netinit.base.findings import FindingKind
 from netinit.base.sanitize import quote
 from netinit.questions.why.objects import ServicePort
 from netinit.questions.why.steps import Step, failed, passed, unknown
+
+OTHER_TRANSPORT = FindingKind(
+    "NI324", "other-transport",
+    "The Service's port is of another protocol (TCP, UDP) than the connection. The proxy handles TCP only: UDP goes "
+    "past it.",
+)
+WRONG_PROTOCOL = FindingKind(
+    "NI325", "wrong-protocol",
+    "The Service's port counts as HTTP by its name or its appProtocol, and something else is spoken there: the proxy "
+    "waits for an HTTP request, and resets the connection. Set appProtocol: tcp, or name the port tcp-….",
+)
+BOTH_WAIT = FindingKind(
+    "NI326", "server-first",
+    "The Service's port says no protocol, so that the proxy waits for the client's first bytes to detect it. Where "
+    "the server speaks first (MySQL, SMTP, SSH, FTP, NATS), both wait. Set appProtocol: tcp, or name the port tcp-….",
+)
 
 NAME = "protocol"
 TCP, UDP, HTTP, DETECTED = "TCP", "UDP", "HTTP", "detected by the client's first bytes"
@@ -65,7 +82,7 @@ def examine_protocol(port: ServicePort, about: str, show: str, *, asked_udp: boo
         asked = UDP if asked_udp else TCP
         text = f"port {port.number} is {port.protocol}, and {asked} was asked: nothing forwards {asked} there"
         fits = "leave out --udp" if asked_udp else "ask with --udp: the proxy handles TCP only, so UDP goes past it"
-        yield failed(NAME, "other-transport", text, about, remedy=f"name a port of protocol {asked}, or {fits}")
+        yield failed(NAME, OTHER_TRANSPORT, text, about, remedy=f"name a port of protocol {asked}, or {fits}")
         return
     if asked_udp:
         yield passed(NAME, "UDP: no proxy handles it", about)
@@ -76,15 +93,15 @@ def examine_protocol(port: ServicePort, about: str, show: str, *, asked_udp: boo
     remedy = f"set appProtocol: tcp for port {port.number} of the Service, or a name that begins with tcp-"
     if speaks and taken == HTTP:
         text = f"port {port.number} counts as HTTP ({how}), and {speaks} is spoken there: the proxy wants a request, and resets it"
-        yield failed(NAME, "wrong-protocol", text, about, remedy=remedy, shown_by=show)
+        yield failed(NAME, WRONG_PROTOCOL, text, about, remedy=remedy, shown_by=show)
     elif speaks in _FIRST_SPEAKS and taken == DETECTED:
         text = (
             f"port {port.number} has no protocol by name ({how}), so the proxy waits for the client's first bytes; with {speaks} the"
             " server speaks first: both wait until one gives up"
         )
-        yield failed(NAME, "server-first", text, about, remedy=remedy, shown_by=show)
+        yield failed(NAME, BOTH_WAIT, text, about, remedy=remedy, shown_by=show)
     elif taken == DETECTED:
         text = f"port {port.number} is {taken} ({how}): a server that speaks first would wait for ever"
-        yield unknown(NAME, text, about, remedy=remedy, shown_by=show, kind="server-first")
+        yield unknown(NAME, text, about, remedy=remedy, shown_by=show, kind=BOTH_WAIT)
     else:
         yield passed(NAME, f"port {port.number} is {taken} ({how})", about)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from netinit.base.findings import FindingKind
 from netinit.base.net import parse_address
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
@@ -26,6 +27,37 @@ from netinit.questions.why.objects import (
     spec_of,
 )
 from netinit.questions.why.steps import Step, failed, name_object, passed, unknown
+
+NO_SUCH_SERVICE = FindingKind(
+    "NI318", "no-such-service",
+    "There is no Service of this name in this namespace: a short name is completed with the client's own namespace "
+    "alone (NXDOMAIN). Write NAME.NAMESPACE.",
+)
+NO_SUCH_PORT = FindingKind(
+    "NI319", "no-such-port",
+    "The Service has no such port. A connection to a port that is not listed is sent nowhere, and times out or is "
+    "refused.",
+)
+NO_ENDPOINTS = FindingKind(
+    "NI320", "no-endpoints",
+    "The Service has no ready endpoint: its selector matches no pod, or the pods' readiness probes fail. A proxy "
+    "answers 503 (UH), and without one the connection is refused or times out.",
+)
+NO_TARGET_PORT = FindingKind(
+    "NI321", "no-target-port",
+    "targetPort is the name of no containerPort of the pods that the Service selects, so that the Service has no "
+    "endpoint for this port.",
+)
+HEADLESS_PORT = FindingKind(
+    "NI322", "headless-port",
+    "A headless Service (clusterIP: None) translates no ports: clients get the pods' addresses and connect to the "
+    "port that they were told. Connect to targetPort, or use a Service with an address.",
+)
+ONLY_A_NAME = FindingKind(
+    "NI323", "external-name",
+    "A Service of type ExternalName is another name in DNS and nothing else: its ports mean nothing, an address is "
+    "no name, and the other host sees the name that the client asked for.",
+)
 
 NAME = "service"
 EXTERNAL_NAME, HEADLESS = "ExternalName", "None"
@@ -58,13 +90,13 @@ def examine_missing(name: ServiceName, host: str, objects: ClusterObjects) -> St
     if elsewhere and not objects.find(SERVICE, name.namespace, name.name):
         home = elsewhere[0]
         text = f"does not exist, but one in the namespace {quote(home)} does: {quote(host)} does not resolve here (NXDOMAIN)"
-        return failed(NAME, "no-such-service", text, about, remedy=f"write {name.name}.{home}")
+        return failed(NAME, NO_SUCH_SERVICE, text, about, remedy=f"write {name.name}.{home}")
     why = objects.why_unknown(SERVICE)
     if why:
         text = f"it is not known whether it exists: {why}"
-        return unknown(NAME, text, about, remedy="give its manifest too", kind="no-such-service")
+        return unknown(NAME, text, about, remedy="give its manifest too", kind=NO_SUCH_SERVICE)
     return failed(
-        NAME, "no-such-service", f"does not exist, so {quote(host)} does not resolve (NXDOMAIN)", about,
+        NAME, NO_SUCH_SERVICE, f"does not exist, so {quote(host)} does not resolve (NXDOMAIN)", about,
         remedy="correct the name, as NAME.NAMESPACE, or create the Service",
     )  # fmt: skip
 
@@ -101,7 +133,7 @@ def examine_service(service: Tree, asked: Endpoint, found: ServiceDestination | 
     if found is None:
         known = ", ".join([one.title for one in list_ports(service)][:MAX_LISTED]) or "none"
         text = f"has no port {quote(asked.port)}; it has {known}"
-        yield failed(NAME, "no-such-port", text, about, remedy=f"use one of its ports: {known}")
+        yield failed(NAME, NO_SUCH_PORT, text, about, remedy=f"use one of its ports: {known}")
         return
     problems = [*_judge_selection(service, found, objects), *_judge_target(found)]
     yield from problems
@@ -114,10 +146,10 @@ def _judge_external(service: Tree, about: str) -> Step:
     if _is_address(target):
         text = f"type ExternalName with the address {quote(target)}: DNS answers with it as if it were a name, which no resolver knows"
         remedy = "make it a Service without selector, with an EndpointSlice of the address"
-        return failed(NAME, "external-name", text, about, remedy=remedy)
+        return failed(NAME, ONLY_A_NAME, text, about, remedy=remedy)
     text = f"is another name of {quote(target)} (ExternalName): the client asks for the first one, by HTTP's Host and TLS's SNI too"
     remedy = f"ask with --to {target}:PORT, and use that name in the client; or declare it by a ServiceEntry"
-    return unknown(NAME, text, about, remedy=remedy, kind="external-name")
+    return unknown(NAME, text, about, remedy=remedy, kind=ONLY_A_NAME)
 
 
 def _judge_selection(service: Tree, found: ServiceDestination, objects: ClusterObjects) -> Iterator[Step]:
@@ -129,22 +161,22 @@ def _judge_selection(service: Tree, found: ServiceDestination, objects: ClusterO
     written = ", ".join([f"{key}={value}" for key, value in selector.items()])
     if endpoints is not None and not ready and endpoints:
         text = f"has {len(endpoints)} endpoints, and none is ready: nothing answers, and the name of a headless one does not resolve"
-        yield failed(NAME, "no-endpoints", text, about, remedy="ask why the pods' probes fail: --probe of one of them")
+        yield failed(NAME, NO_ENDPOINTS, text, about, remedy="ask why the pods' probes fail: --probe of one of them")
     elif selector and not found.workloads and not ready:
         near = _find_nearest(service, objects)
         if near:
             text = f"selects no pod ({quote(written)}); {near.title} has {quote(_write(labels_of(near), selector))}"
-            yield failed(NAME, "no-endpoints", text, about, remedy="let the selector name labels that the pods have")
+            yield failed(NAME, NO_ENDPOINTS, text, about, remedy="let the selector name labels that the pods have")
         elif endpoints == [] or PODS in objects.whole:
             yield failed(
-                NAME, "no-endpoints", f"has no endpoints: no pod has the labels {quote(written)}", about,
+                NAME, NO_ENDPOINTS, f"has no endpoints: no pod has the labels {quote(written)}", about,
                 remedy="let the selector name labels that the pods have, or start the pods",
             )  # fmt: skip
         else:
             text = f"its pods are not known: none with the labels {quote(written)} is given"
-            yield unknown(NAME, text, about, remedy="give their manifests too", kind="no-endpoints")
+            yield unknown(NAME, text, about, remedy="give their manifests too", kind=NO_ENDPOINTS)
     elif endpoints == []:
-        yield failed(NAME, "no-endpoints", "has no endpoints", about, remedy="start its pods, or create its EndpointSlice")
+        yield failed(NAME, NO_ENDPOINTS, "has no endpoints", about, remedy="start its pods, or create its EndpointSlice")
 
 
 def _write(labels: Mapping[str, str], keys: Mapping[str, str]) -> str:
@@ -170,7 +202,7 @@ def _judge_target(found: ServiceDestination) -> Iterator[Step]:
             if not numbers:
                 text = f"targetPort {quote(port.target)} is the name of no port of {one.title}: no endpoint for port {port.number}"
                 remedy = f"name a containerPort {port.target}, or give targetPort a number"
-                yield failed(NAME, "no-target-port", text, found.about, remedy=remedy)
+                yield failed(NAME, NO_TARGET_PORT, text, found.about, remedy=remedy)
             elif headless and port.number not in numbers:
                 yield _headless(found, str(numbers[0]))
     elif headless and port.target_number != port.number:
@@ -182,7 +214,7 @@ def _headless(found: ServiceDestination, target: str) -> Step:
         f"is headless (clusterIP: None): clients connect to the pods themselves, nothing translates port {found.port.number} to"
         f" {target}, and nothing listens on {found.port.number} there"
     )
-    return failed(NAME, "headless-port", text, found.about, remedy=f"connect to port {target}, or leave out clusterIP: None")
+    return failed(NAME, HEADLESS_PORT, text, found.about, remedy=f"connect to port {target}, or leave out clusterIP: None")
 
 
 def _numbers_of(spec: Tree, name: str) -> Sequence[int]:

@@ -5,16 +5,40 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from netinit.base.findings import FindingKind
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.deciding.annotations import NATIVE_SIDECAR, PROXY_CONFIG
 from netinit.inject.deciding.containers import PROXY, named
-from netinit.inject.deciding.warnings import pod_findings
+from netinit.inject.deciding.warnings import NO_NETWORK, pod_findings
 from netinit.options import DNS_LISTENER
 from netinit.questions.why.asked import WhyQuestion
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed, unknown
+
+PROXY_NOT_READY = FindingKind(
+    "NI317", "proxy-not-ready",
+    "The proxy's container is not ready: captured connections are refused, or go nowhere. Its log says what it waits "
+    "for: istiod, a certificate, or a configuration that Envoy rejects.",
+)
+STARTS_FIRST = FindingKind(
+    "NI316", "starts-first",
+    "The application starts before its proxy, or at the same time: connections in its first seconds are refused, and "
+    "init containers of its own have no network. Set holdApplicationUntilProxyStarts, use native sidecars, or let "
+    "the application retry.",
+)
+JOB_NEVER_ENDS = FindingKind(
+    "NI313", "job-never-ends",
+    "The proxy is an ordinary container, and goes on when the Job's own container has ended, so that the pod never "
+    "completes. Use native sidecars (Kubernetes 1.29 or newer), or let the application end the proxy: a POST to "
+    "127.0.0.1:15020/quitquitquit.",
+)
+PORT_TAKEN = FindingKind(
+    "NI314", "port-taken",
+    'Two processes of the pod want one port, and containers of a pod share one network: the second gets "address '
+    "already in use\". Ports from 15000 to 15090 are the proxy's. Choose another port for the application.",
+)
 
 INIT, ORDER, JOB, PORTS, STATE = "init containers", "start order", "job", "ports", "state"
 IN_USE = '"address already in use"'
@@ -36,7 +60,7 @@ def examine_state(pod: PodInQuestion) -> Iterator[Step]:
     reason = next((string(mapping(one).get("reason")) for one in state.values() if mapping(one).get("reason")), "")
     where = f"-n {pod.namespace} {pod.kubectl_name}"
     yield failed(
-        STATE, "proxy-not-ready", f"its proxy, the container {PROXY}, is not ready{f': {quote(reason)}' if reason else ''}", pod.title,
+        STATE, PROXY_NOT_READY, f"its proxy, the container {PROXY}, is not ready{f': {quote(reason)}' if reason else ''}", pod.title,
         remedy="see what its log says: it waits for istiod, or its configuration is rejected",
         shown_by=f"kubectl logs {where} -c {PROXY}",
     )  # fmt: skip
@@ -44,7 +68,7 @@ def examine_state(pod: PodInQuestion) -> Iterator[Step]:
 
 def examine_init_containers(pod: PodInQuestion, asked: WhyQuestion) -> Iterator[Step]:
     """Say which init containers run with the rules and before the proxy."""
-    found = [one for one in pod_findings(pod.runs) if one.kind == "no-network"]
+    found = [one for one in pod_findings(pod.runs) if one.kind == NO_NETWORK]
     state = {string(mapping(one).get("name")): mapping(one) for one in sequence(pod.status.get("initContainerStatuses"))}
     for one in found[:MAX_LISTED]:
         text, _, remedy = one.text.partition("; ")
@@ -71,7 +95,7 @@ def examine_order(pod: PodInQuestion) -> Iterator[Step]:
     else:
         yield unknown(
             ORDER, "the application may start before its proxy: what it connects to in its first seconds is refused", pod.title,
-            remedy=f'annotation {PROXY_CONFIG}: "{{{_HOLDS}: true}}", or {NATIVE_SIDECAR}: "true"', kind="starts-first",
+            remedy=f'annotation {PROXY_CONFIG}: "{{{_HOLDS}: true}}", or {NATIVE_SIDECAR}: "true"', kind=STARTS_FIRST,
         )  # fmt: skip
 
 
@@ -89,7 +113,7 @@ def examine_job(pod: PodInQuestion) -> Iterator[Step]:
         yield passed(JOB, "the proxy is a native sidecar, which ends with the application", pod.title)
         return
     yield failed(
-        JOB, "job-never-ends", f"the container {PROXY} goes on when the application has ended, so the Job never ends", pod.title,
+        JOB, JOB_NEVER_ENDS, f"the container {PROXY} goes on when the application has ended, so the Job never ends", pod.title,
         remedy=f'annotation {NATIVE_SIDECAR}: "true" (Kubernetes 1.29), or let the application end with a POST to'
         " 127.0.0.1:15020/quitquitquit",
     )  # fmt: skip
@@ -104,13 +128,13 @@ def examine_ports(pod: PodInQuestion) -> Iterator[Step]:
         if port in taken and protocol == "TCP" and problems < MAX_LISTED:
             problems += 1
             text = f"wants port {port}, which is the proxy's ({taken[port]}): whoever comes second gets {IN_USE}"
-            yield failed(PORTS, "port-taken", text, f"container {quote(name)}", remedy="let the application listen on another port")
+            yield failed(PORTS, PORT_TAKEN, text, f"container {quote(name)}", remedy="let the application listen on another port")
     for place, number in Counter([place for _, place in dict.fromkeys(wanted)]).items():
         if number > 1 and problems < MAX_LISTED:
             problems += 1
             names = ", ".join([quote(name) for name, other in dict.fromkeys(wanted) if other == place][:MAX_LISTED])
             text = f"{names} name port {place[0]}, and containers of a pod share one network: the second gets {IN_USE}"
-            yield failed(PORTS, "port-taken", text, pod.title, remedy="give each its own port")
+            yield failed(PORTS, PORT_TAKEN, text, pod.title, remedy="give each its own port")
     if wanted and not problems:
         yield passed(PORTS, "no port is wanted twice, as far as the manifest says", pod.title)
 

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from netinit.base.findings import FindingKind
 from netinit.base.json_answers import with_version
 from netinit.base.records import Record
 from netinit.base.sanitize import Lines, escape, lines, quote, shorten
-from netinit.questions.findings import CODES, explain, link
+from netinit.questions.findings import explain, link
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 SIGNS = {PASSED: "✔", FAILED: "✘", UNKNOWN: "?"}
@@ -22,7 +23,7 @@ class Step(Record):
     """What one step found.
 
     `name`: the step; `about`: the object, in words; `text`: what is so, and why that fails; `remedy`: what to do, in the words of who
-    wrote the object; `shown_by`: a command that shows more; `kind`: of the finding, by netinit/data/findings.json.
+    wrote the object; `shown_by`: a command that shows more; `kind`: of the finding.
     """
 
     name: str
@@ -31,12 +32,12 @@ class Step(Record):
     about: str = ""
     remedy: str = ""
     shown_by: str = ""
-    kind: str = ""
+    kind: FindingKind | None = None
 
     @property
     def code(self) -> str:
         """The finding's code; empty without one."""
-        return CODES[self.kind] if self.kind else ""
+        return self.kind.code if self.kind else ""
 
     @property
     def head(self) -> str:
@@ -63,13 +64,13 @@ def passed(name: str, text: str, about: str = "") -> Step:
     return Step(name=name, outcome=PASSED, text=text, about=about)
 
 
-def unknown(name: str, text: str, about: str = "", *, remedy: str = "", shown_by: str = "", kind: str = "") -> Step:
+def unknown(name: str, text: str, about: str = "", *, remedy: str = "", shown_by: str = "", kind: FindingKind | None = None) -> Step:
     """A step of which it cannot be said whether it is the cause."""
     return Step(name=name, outcome=UNKNOWN, text=text, about=about, remedy=remedy, shown_by=shown_by, kind=kind)
 
 
-def failed(name: str, kind: str, text: str, about: str = "", *, remedy: str = "", shown_by: str = "") -> Step:
-    """A step that is a cause."""
+def failed(name: str, kind: FindingKind | None, text: str, about: str = "", *, remedy: str = "", shown_by: str = "") -> Step:
+    """A step that is a cause. `kind`: None if which finding it is, is not known."""
     return Step(name=name, outcome=FAILED, text=text, about=about, remedy=remedy, shown_by=shown_by, kind=kind)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.sanitize import quote
+from netinit.inject.deciding.warnings import PROXY_OWNER
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed
@@ -19,6 +20,6 @@ def examine_users(pod: PodInQuestion) -> Iterator[Step]:
     for name, owner in pod.facts.shared_owners[:MAX_LISTED]:
         field = "runAsUser" if owner.startswith("uid") else "runAsGroup"
         text = f"runs as {owner}, the proxy's: its traffic is not captured and goes out in plain text; another user's is captured"
-        yield failed(NAME, "proxy-owner", text, f"container {quote(name)}", remedy=f"choose another {field} for the container")
+        yield failed(NAME, PROXY_OWNER, text, f"container {quote(name)}", remedy=f"choose another {field} for the container")
     if not pod.facts.shared_owners:
         yield passed(NAME, "no container runs as the proxy's user or group, as far as the manifest says", pod.title)

@@ -15,7 +15,7 @@ def found(annotations, labels=None, containers=("app",)):
         "metadata": {"name": "web", "annotations": annotations, "labels": labels or {}},
         "spec": {"containers": [{"name": name, "image": name} for name in containers]},
     }
-    return [one for one in pod_findings(pod) if one.kind == "sidecar-annotation"]
+    return [one for one in pod_findings(pod) if one.kind.name == "sidecar-annotation"]
 
 
 @pytest.mark.parametrize(("more", "labels"), [({"ambient.istio.io/redirection": "enabled"}, None), ({}, AMBIENT)])

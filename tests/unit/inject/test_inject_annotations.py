@@ -171,7 +171,7 @@ ISTIOS = [
 def test_istios_annotations_of_pods_are_on_the_page_and_not_called_misspelt(name):
     page = (Path(__file__).parents[3] / "docs" / "annotations.md").read_text("utf-8")
     assert f"`{name}`" in page
-    assert not [one for one in annotation_findings({name: "1"}, frozenset(known_keys())) if one.kind == "unknown-annotation"]
+    assert not [one for one in annotation_findings({name: "1"}, frozenset(known_keys())) if one.kind.name == "unknown-annotation"]
 
 
 def test_the_example_of_each_annotation_on_its_page_is_a_value_that_it_takes():

@@ -613,7 +613,7 @@ def test_an_annotation_that_another_one_for_the_same_option_hides_is_named(tmp_p
     assert "- -k\n    - net1\n" in injected.stdout, "and so it is"
     (tmp_path / "pod.yaml").write_text(injected.stdout)
     (facts,) = read_pods([("pod.yaml", injected.stdout)])
-    assert [one.kind for one in facts.findings if "kubevirt" in str(one)] == (["no-effect"] if warned else [])
+    assert [one.kind.name for one in facts.findings if "kubevirt" in str(one)] == (["no-effect"] if warned else [])
 
 
 def test_what_the_proxy_will_miss_is_warned_about():

@@ -44,7 +44,7 @@ def pod(*, inits=None, containers=None, **spec):
 
 
 def kinds(tree):
-    return [(one.severity, one.kind, one.subject) for one in pod_findings(tree)]
+    return [(one.severity, one.kind.name, one.subject) for one in pod_findings(tree)]
 
 
 def test_a_pod_that_is_right_has_no_findings():
@@ -164,7 +164,7 @@ def test_where_a_plugin_programs_the_rules_the_users_are_those_of_the_proxy(prox
     applications = [container("first", 5), container("second", 2102), container("third", securityContext={"runAsUser": 9, "runAsGroup": 7})]
     checks = {**init("-b * -i * -u 77 --skip-rule-apply"), "name": "istio-validation"}
     tree = pod(inits=[checks], containers=[*applications, container("istio-proxy", securityContext=proxy)])
-    assert [one.subject for one in pod_findings(tree) if (one.severity, one.kind) == (ERROR, "proxy-owner")] == found
+    assert [one.subject for one in pod_findings(tree) if (one.severity, one.kind.name) == (ERROR, "proxy-owner")] == found
 
 
 def test_where_no_container_has_the_proxys_name_the_first_with_its_user_is_the_proxy():
@@ -201,7 +201,7 @@ def test_a_sidecar_among_the_init_containers_counts_as_an_application():
     ],
 )  # fmt: skip
 def test_an_init_container_between_the_rules_and_the_proxy_has_no_network(inits, found):
-    assert [one.subject for one in pod_findings(pod(inits=inits)) if one.kind == "no-network"] == found
+    assert [one.subject for one in pod_findings(pod(inits=inits)) if one.kind.name == "no-network"] == found
 
 
 def test_the_remedy_for_no_network_fits_the_pod():
@@ -227,7 +227,7 @@ def test_nothing_of_the_pod_is_changed_and_nonsense_in_it_is_harmless():
     before = copy.deepcopy(tree)
     pod_findings(tree)
     assert tree == before
-    assert [one.kind for one in pod_findings({"metadata": None, "spec": None})] == ["no-init-container"]
+    assert [one.kind.name for one in pod_findings({"metadata": None, "spec": None})] == ["no-init-container"]
 
 
 def test_a_foreign_name_cannot_break_the_line():
@@ -250,7 +250,7 @@ spec: {template: {spec: {containers: [{name: c}]}}}
 
 
 def test_all_pods_of_a_file_are_read():
-    assert [(one.name, [f.kind for f in one.findings]) for one in read_pods([("f", TWO)])] == [
+    assert [(one.name, [f.kind.name for f in one.findings]) for one in read_pods([("f", TWO)])] == [
         ('Pod "shop/a"', ["host-network"]),
         ('Deployment "b"', ["no-init-container"]),
     ]

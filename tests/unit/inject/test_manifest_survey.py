@@ -17,7 +17,7 @@ def survey(*texts, select=""):
 
 
 def kinds(found):
-    return [(one.finding.kind, one.at[0]) for one in found.findings]
+    return [(one.finding.kind.name, one.at[0]) for one in found.findings]
 
 
 @pytest.mark.parametrize("text", [

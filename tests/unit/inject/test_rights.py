@@ -78,7 +78,7 @@ def test_a_user_other_than_root_without_escalation_can_use_no_capability(pod, ow
 )  # fmt: skip
 def test_a_pod_whose_applications_have_usual_rights_has_nobody_who_may_change_rules(pod):
     assert changers(pod) == {}
-    assert "rule-changer" not in [one.kind for one in pod_findings(pod)]
+    assert "rule-changer" not in [one.kind.name for one in pod_findings(pod)]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_container_that_may_change_the_rules_is_named_with_its_right(container
     pod = make(container, PROXY, **spec)
     assert changers(pod) == {"app": right}
     (found,) = pod_findings(pod)
-    assert (found.severity, found.kind, found.subject) == (WARNING, "rule-changer", "app")
+    assert (found.severity, found.kind.name, found.subject) == (WARNING, "rule-changer", "app")
     assert str(found).startswith(f'container "app" may change the rules: {right}; ')
     assert changers(make({"name": "other"}, PROXY, ephemeralContainers=[container], **spec)) == {"app": right}
 
@@ -139,18 +139,18 @@ def test_in_an_ambient_pod_who_keeps_net_raw_is_one_note_and_by_design():
     spare = [granted(f"c{number}") for number in range(7)]
     pod = make(granted("safe", drop=["ALL"]), granted("strict", runAsUser=7, allowPrivilegeEscalation=False), *spare, granted("tool", ["NET_ADMIN"]), inits=[],
                annotations=AMBIENT)  # fmt: skip
-    found = [one for one in pod_findings(pod) if one.kind == "mark-setter"]
+    found = [one for one in pod_findings(pod) if one.kind.name == "mark-setter"]
     assert [(one.severity, one.subject) for one in found] == [(NOTE, "")]
     assert str(found[0]).startswith('may keep NET_RAW: "c0", "c1", "c2", "c3", "c4" and 2 more; ')
     assert "SO_MARK" in str(found[0])
-    assert "mark-setter" not in [one.kind for one in pod_findings(make(*spare, PROXY))]
+    assert "mark-setter" not in [one.kind.name for one in pod_findings(make(*spare, PROXY))]
     dropping = make(granted("safe", drop=["NET_RAW"]), inits=[], annotations=AMBIENT)
-    assert "mark-setter" not in [one.kind for one in pod_findings(dropping)]
+    assert "mark-setter" not in [one.kind.name for one in pod_findings(dropping)]
 
 
 def test_an_author_is_not_told_at_each_creation_of_the_rights_that_the_author_gave():
     pod = make(granted("app", privileged=True), PROXY)
-    assert [one.kind for one in pod_findings(pod)] == ["rule-changer"]
+    assert [one.kind.name for one in pod_findings(pod)] == ["rule-changer"]
     assert advise(pod, pod, load_config(None)) == []
 
 

@@ -38,7 +38,7 @@ def test_their_users_are_excluded_and_they_have_a_network(injection):
     given = pod("migrate, fetch", [container("migrate", 7001), container("fetch", 7002), container("other", 7003)], [container("app", 1000)])
     injected = inject_pod(given, injection)
     assert users_of(injected) == ["tcp:*:7001", "udp:*:7001", "tcp:*:7002", "udp:*:7002"]
-    found = [one.subject for one in pod_findings(injected) if one.kind == "no-network"]
+    found = [one.subject for one in pod_findings(injected) if one.kind.name == "no-network"]
     assert found in ([], ["other"])
     assert {"migrate", "fetch"} & {*found} == set()
 

@@ -9,9 +9,8 @@ from netinit.base.net import IPV4, IPV6, HostAddress
 from netinit.base.snapshot import Device, Snapshot
 from netinit.live import recipients
 from netinit.live.listeners import UNANSWERED, receive
-from netinit.live.recipients import APPLICATION, KINDS, LISTENER, OF_ALL, PROXY, RESOLVER, examine
+from netinit.live.recipients import APPLICATION, LISTENER, OF_ALL, OF_ONE, PROXY, RESOLVER, examine
 from netinit.options import Options, offline
-from netinit.questions.findings import CODES
 from netinit.questions.listening import describe, examine_pod, require, severity_of
 from netinit.rules.layouts import plan
 
@@ -123,9 +122,9 @@ def test_a_snapshot_that_did_not_ask_who_listens_has_no_findings():
 
 
 def test_each_kind_of_problem_has_a_code():
-    kinds = {*KINDS.values(), *OF_ALL.values()}
-    assert sorted(CODES[kind] for kind in kinds) == [f"NI30{number}" for number in range(1, 10)]
-    assert {who for who, _ in KINDS} == {PROXY, RESOLVER, LISTENER, APPLICATION}
+    kinds = {*OF_ONE.values(), *OF_ALL.values()}
+    assert sorted(kind.code for kind in kinds) == [f"NI30{number}" for number in range(1, 10)]
+    assert {who for who, _ in OF_ONE} == {PROXY, RESOLVER, LISTENER, APPLICATION}
     assert examine(pod(*PROXIES), planned()) == ()
 
 

@@ -32,7 +32,7 @@ def lint(options, *values, **more):
 
 def found(line, environ=None):
     return [
-        (one.severity, one.kind, one.option)
+        (one.severity, one.kind.name, one.option)
         for one in lint(Options.from_argv(["--ipv6=on", *line.split()], environ or {}))
     ]
 
@@ -164,7 +164,7 @@ def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to
     )
     assert lint(options, plan(options)) == ()
     loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
-    assert {one.kind for one in loops} == {kind}
+    assert {one.kind.name for one in loops} == {kind}
 
 
 def test_a_group_that_libiptc_cannot_report_to_is_an_error():
@@ -179,7 +179,7 @@ def test_one_thing_is_told_once():
 @pytest.mark.parametrize("ipv6", ["on", "off"])
 def test_dual_stack_beside_a_decision_about_ipv6_has_no_effect(ipv6):
     given = Options.from_argv([*SIDECAR.split(), "--dual-stack", "--ipv6", ipv6])
-    assert [(one.kind, one.option) for one in lint(given, given=given)] == [("no-effect", "--dual-stack")]
+    assert [(one.kind.name, one.option) for one in lint(given, given=given)] == [("no-effect", "--dual-stack")]
     auto = given.replace(ipv6="auto")
     assert lint(auto.replace(ipv6=ipv6), given=auto) == (), "what auto has settled is no contradiction"
 
@@ -219,7 +219,7 @@ def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
     """But for health ports."""
     values = {field: MORE.get(field, getattr(drawn, field)) for field in changed}
     options = Options(**{**USUAL, **values})
-    assert options.may_contradict() or {one.kind for one in lint(options, proved=False)} <= {"health-ports"}
+    assert options.may_contradict() or {one.kind.name for one in lint(options, proved=False)} <= {"health-ports"}
 
 
 @settings(max_examples=choose(2, some(5)), deadline=None)
@@ -311,12 +311,12 @@ OPEN = [("warning", "open-tunnel", "--inbound-tunnel-port")]
 )  # fmt: skip
 def test_a_tunnel_s_port_that_the_proxy_does_not_serve_is_a_finding_where_it_is_left_open(line, wrong):
     options = Options.from_argv([*line.split(), "--ipv6=on"], {})
-    of_tunnel = {known: [(one.severity, one.kind, one.option) for one in lint(options, has_tunnel=known) if one.kind == "open-tunnel"] for known in choose((False, None, True) if line == SIDECAR else (False,), (False, None, True))}
+    of_tunnel = {known: [(one.severity, one.kind.name, one.option) for one in lint(options, has_tunnel=known) if one.kind.name == "open-tunnel"] for known in choose((False, None, True) if line == SIDECAR else (False,), (False, None, True))}
     assert of_tunnel == {known: wrong if known is False else [] for known in of_tunnel}
 
 
 def test_an_open_tunnel_s_finding_says_what_is_reached_and_what_to_do():
-    (one,) = [one for one in lint(Options.from_argv([*SIDECAR.split(), "--ipv6=on"], {}), has_tunnel=False) if one.kind == "open-tunnel"]
+    (one,) = [one for one in lint(Options.from_argv([*SIDECAR.split(), "--ipv6=on"], {}), has_tunnel=False) if one.kind.name == "open-tunnel"]
     assert one.message.startswith("15008 is left to the proxy's tunnel (HBONE)")
     assert one.message.endswith("; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true")
 
@@ -333,7 +333,7 @@ def test_an_ambient_mesh_needs_its_tunnel():
 
 
 def test_a_name_as_iproute2_prints_it_is_answered_with_the_device_s_own():
-    (said,) = [str(one) for one in lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "15020", "-c", "net1@eth0"], {})) if one.kind == "no-effect"]
+    (said,) = [str(one) for one in lint(Options.from_argv(["-i", "*", "-b", "*", "-d", "15020", "-c", "net1@eth0"], {})) if one.kind.name == "no-effect"]
     assert said == (
         "warning: --istio-exclude-interfaces: no device is called net1@eth0: `ip addr` shows the device net1 so, with the one that it"
         " is linked to behind @; write net1"

@@ -11,9 +11,9 @@ from netinit.base.errors import OptionError
 from netinit.questions.audit import kinds
 from netinit.questions.audit.assertions import Assertion, Ruling
 from netinit.questions.audit.bypasses import Traffic
-from netinit.questions.audit.report import Audited, fails, list_issues, read_fail_on, to_object
+from netinit.questions.audit.report import ASSERTION, Audited, fails, list_issues, read_fail_on, to_object
 from netinit.questions.audit.text import render_text, summarise
-from netinit.questions.findings import CODES, Issue
+from netinit.questions.findings import Issue
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
 
@@ -38,7 +38,7 @@ def test_bypasses_that_are_not_by_design_are_findings_with_the_severity_of_their
     shown = [traffic(kind) for kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.IPV6, kinds.PROXY, kinds.CAPTURED)]
     found = list_issues(audited(*shown), {})
     assert found == [
-        Issue(kind.name, severity, "", f"{kind.title}: TCP outbound; UDP outbound; close it", "Pod x", "", "")
+        Issue(kind.finding, severity, "", f"{kind.title}: TCP outbound; UDP outbound; close it", "Pod x", "", "")
         for kind, severity in ((kinds.FOREIGN, "error"), (kinds.UNKNOWN, "error"), (kinds.IPV6, "warning"))
     ]
 
@@ -46,14 +46,14 @@ def test_bypasses_that_are_not_by_design_are_findings_with_the_severity_of_their
 def test_assertions_that_are_not_proved_are_findings_with_their_names():
     rulings = (ruling(holds=True), ruling("udp is direct", "no way out", holds=False), ruling("sctp is direct"))
     assert list_issues(audited(rulings=rulings), {}) == [
-        Issue("assertion", "error", "no way out", "refuted: udp is direct", "Pod x", "", ""),
-        Issue("assertion", "error", "", "unknown: sctp is direct", "Pod x", "", ""),
+        Issue(ASSERTION, "error", "no way out", "refuted: udp is direct", "Pod x", "", ""),
+        Issue(ASSERTION, "error", "", "unknown: sctp is direct", "Pod x", "", ""),
     ]
 
 
 def test_a_finding_names_the_manifest_and_why_it_is_accepted():
-    code, other = CODES["ipv6"], CODES["network"]
-    pod = audited(traffic(kinds.IPV6), traffic(kinds.BY_NAME["network"]), accepted={code: "of the pod", other: "of the pod"})
+    code, other = kinds.IPV6.finding.code, kinds.NETWORK.finding.code
+    pod = audited(traffic(kinds.IPV6), traffic(kinds.NETWORK), accepted={code: "of the pod", other: "of the pod"})
     assert [(one.file, one.accepted) for one in list_issues(pod, {other: "of the command"})] == [
         ("pod.yaml", "of the pod"), ("pod.yaml", "of the command"),
     ]  # fmt: skip
@@ -63,11 +63,11 @@ def test_what_fails_is_a_named_bypass_or_an_unproved_assertion_that_is_not_accep
     bypass = audited(traffic(kinds.IPV6))
     assert fails(bypass, frozenset({"ipv6"}), {})
     assert not fails(bypass, frozenset({"network"}), {})
-    assert not fails(bypass, frozenset({"ipv6"}), {CODES["ipv6"]: "a reason"})
-    assert not fails(audited(traffic(kinds.IPV6), accepted={CODES["ipv6"]: "a reason"}), frozenset({"ipv6"}), {})
+    assert not fails(bypass, frozenset({"ipv6"}), {kinds.IPV6.finding.code: "a reason"})
+    assert not fails(audited(traffic(kinds.IPV6), accepted={kinds.IPV6.finding.code: "a reason"}), frozenset({"ipv6"}), {})
     for holds, failed in ((True, False), (False, True), (None, True)):
         assert fails(audited(rulings=(ruling(holds=holds),)), frozenset(), {}) is failed
-    assert not fails(audited(rulings=(ruling(holds=False),)), frozenset(), {CODES["assertion"]: "a reason"})
+    assert not fails(audited(rulings=(ruling(holds=False),)), frozenset(), {ASSERTION.code: "a reason"})
 
 
 @pytest.mark.parametrize(
