@@ -103,7 +103,7 @@ class Interception(DeclaredOptions):
         help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).")
     tunnel_port: int = istio(
         "-e --inbound-tunnel-port", PORT_OR_NONE, default=15008, layouts=(CURRENT, AMBIENT), annotated=True,
-        is_harmless=True, bypass="tunnel-port",
+        is_harmless=True, bypass="tunnel-port", offers=("0",),
         help_text="The inbound tunnel (HBONE) port, never redirected; 0 is none, so that every port is captured.")
     proxy_uids: tuple[int, ...] = istio(
         "-u --proxy-uid", kinds.UIDS, default=DERIVED, is_harmless=True,

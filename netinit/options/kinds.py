@@ -38,6 +38,7 @@ DURATION_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9
 DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
 AUTO = "auto"
 PROGRAMMING = "Programming"  # the usual topic
+PORTS_OF_A_PACKET, ADDRESSES_OF_A_PACKET = "ports", "addresses"
 TRUE_WORDS, FALSE_WORDS = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
@@ -51,6 +52,7 @@ class Kind(Record):
     is_file: bool = False  # shells complete file names
     empty: str = ""  # what an empty text means; without a meaning it is an error
     is_name: bool = False  # it names an object: an empty variable is an error too, and not unset
+    lists: str = ""  # what a list of it names, if a packet has one: PORTS_OF_A_PACKET or ADDRESSES_OF_A_PACKET
 
     def parse(self, text: str) -> Any:
         """Read a given text with the rules of every kind: not empty, unless that has a meaning, and UTF-8. Raises ValueError."""
@@ -85,7 +87,7 @@ class Flag(Record):
     needs: str = ""  # the field without which it has no effect
     is_harmless: bool = False  # no value of it can contradict another option, except as in `Interception.may_contradict`
     is_shown: bool = True  # visible in the rules; False: it reports packets, or decides about other options
-    offers: tuple[str, ...] | None = None  # its kind's words that explanations suggest as a change; None: all; empty: none
+    offers: tuple[str, ...] | None = None  # values that explanations suggest; None: the kind's words; empty: no other value at all
     bypass: str = ""  # the kind of bypass that its rules create: a name of `netinit.questions.audit.kinds`
     closes: tuple[str, str] = ("", "")  # the kind of bypass that it closes, and how, with {option}
     field: str = ""  # set by the class that declares it
@@ -429,10 +431,10 @@ def _prefix(text: str, characters: str) -> str:
 
 
 PORT = _number("PORT", 1, MAX_PORT, "a port")
-PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list, empty=NONE)
-PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list, empty=NONE)
-NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list, empty=NONE)
-NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=_or_all(read_networks), write=write_list, empty=NONE)
+PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list, empty=NONE, lists=PORTS_OF_A_PACKET)
+PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list, empty=NONE, lists=PORTS_OF_A_PACKET)
+NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list, empty=NONE, lists=ADDRESSES_OF_A_PACKET)
+NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=_or_all(read_networks), write=write_list, empty=NONE, lists=ADDRESSES_OF_A_PACKET)
 LOOPBACK = Kind(metavar="CIDR", read=read_loopback)
 ADDRESSES = _list("ADDRESSES", parse_address)
 UIDS = _list("UIDS", read_uid, "a user")  # without one, the proxy's own traffic would be captured, in a loop

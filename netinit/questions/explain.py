@@ -10,7 +10,6 @@ from typing import Any
 from netinit.base.errors import OptionError
 from netinit.base.net import Network, PortRange, covers, lists_port
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
-from netinit.options.interception import PORT_OR_NONE, PORTS_OF_GIDS, PORTS_OF_UIDS, UDP_REDIRECTS
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.layouts import plan
 from netinit.rules.model import OWNED_CHAINS
@@ -33,10 +32,9 @@ from netinit.simulate.trace import (
     list_unread,
 )
 
-_PORTS, _NETWORKS = (kinds.PORTS, kinds.PORTS_OR_ALL), (kinds.NETWORKS, kinds.NETWORKS_OR_ALL)
-_LISTS = (kinds.INTERFACES, kinds.GROUPS, kinds.GROUPS_OR_ALL, kinds.ADDRESSES, PORTS_OF_UIDS, PORTS_OF_GIDS, UDP_REDIRECTS)
-Alternative = tuple[str, dict[str, Any]]
-"""An option as it would be given, and the fields that it sets."""
+OR_ALL = f"|{ALL}"  # at the end of a placeholder
+Alternative = tuple[str, dict[str, Any] | None]
+"""An option as it would be given, and the fields that it sets; None: as if the option had not been given."""
 
 
 def find_alternatives(options: SettledOptions, packet: Packet) -> Iterator[tuple[str, SettledOptions]]:
@@ -46,38 +44,48 @@ def find_alternatives(options: SettledOptions, packet: Packet) -> Iterator[tuple
             continue
         for label, changes in _values(flag, options, packet):
             with suppress(OptionError):  # it contradicts another option
-                changed = options.replace(**changes)
+                changed = options.without(flag.field) if changes is None else options.replace(**changes)
                 if changed != options:
                     yield label, changed
 
 
 def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alternative]:
-    value, field, label = getattr(options, flag.field), flag.field, flag.label
-    if flag.kind is kinds.SWITCH and value:
-        yield f"{label}=false", {field: False}
-    elif flag.kind is kinds.SWITCH:
-        switched = [*([options.flag(flag.needs)] if flag.needs else []), flag]  # with the option that it requires
-        yield " ".join([one.label for one in switched]), {one.field: True for one in switched}
-    elif flag.kind is PORT_OR_NONE:
-        yield f"{label} 0", {field: 0}
-    elif flag.kind.words:
-        yield from [(f"{label} {word}", {field: word}) for word in flag.offers or flag.kind.words if word != value]
-    elif flag.kind in _LISTS:
-        yield f"without {label}", {field: flag.default}
-    elif value == ALL:
+    """Yield other values of an option. They follow from its kind; those of a kind that has no values of its own: to leave it out."""
+    kind, value, field, label = flag.kind, getattr(options, flag.field), flag.field, flag.label
+    if isinstance(value, bool):
+        yield _switch(flag, options, value)
         return
-    elif flag.kind in _PORTS and packet.destination_port:
-        port = packet.destination_port
-        yield _toggle_item(flag, value, port, [one for one in value if lists_port((one,), port)])
-    elif flag.kind in _NETWORKS:
+    yield from [(f"{label} {word}", {field: word}) for word in (kind.words if flag.offers is None else flag.offers)]
+    if kind.lists:
+        yield from _items(flag, value, packet) if value != ALL else ()
+    elif not kind.words:
+        yield f"without {label}", None
+
+
+def _switch(flag: Flag, options: Interception, value: bool) -> Alternative:
+    """Turn it off, or on, together with the option that it requires."""
+    if flag.kind is not kinds.SWITCH:  # a variable that is on with any text
+        return (f"without {flag.label}", None) if value else (f"{flag.label}={flag.kind.write(not value)}", {flag.field: True})
+    if value:
+        return f"{flag.label}=false", {flag.field: False}
+    switched = [*([options.flag(flag.needs)] if flag.needs else []), flag]
+    return " ".join([one.label for one in switched]), {one.field: True for one in switched}
+
+
+def _items(flag: Flag, value: tuple[Any, ...], packet: Packet) -> Iterator[Alternative]:
+    """Add the packet's port or address to a list, or remove what names it."""
+    if flag.kind.lists == kinds.PORTS_OF_A_PACKET:
+        if port := packet.destination_port:
+            yield _toggle_item(flag, value, port, [one for one in value if lists_port((one,), port)])
+    else:
         address = packet.source if packet.in_interface else packet.destination
         host = Network((packet.family.version, address or 0, packet.family.bits))
         inside = [one for one in value if covers(one, host)]
         yield _toggle_item(flag, value, host, inside)
         if inside:
-            yield f"add {host} to {label}", {field: (*value, host)}
-    if flag.kind in (kinds.PORTS_OR_ALL, kinds.NETWORKS_OR_ALL):
-        yield f"{label} '*'", {field: ALL}
+            yield f"add {host} to {flag.label}", {flag.field: (*value, host)}
+    if flag.kind.metavar.endswith(OR_ALL):
+        yield f"{flag.label} '*'", {flag.field: ALL}
 
 
 def _toggle_item(flag: Flag, listed: tuple[Any, ...], item: int | PortRange | Network, found: list[Any]) -> Alternative:

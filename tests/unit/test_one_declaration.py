@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from netinit.options import Interception, interception
+from netinit.options import kinds as option_kinds
+from option_samples import SAMPLES
+
 ROOT = Path(__file__).parents[2]
 WRITTEN = {"netinit/options/interception.py", "netinit/rules/layouts/outbound.py"}  # by hand
 GENERATED = {"netinit/data/config.schema.json"}
@@ -126,6 +130,71 @@ def test_its_value_is_read_back_from_rules_without_a_line_in_the_reader(package,
     if (is_on, ports) == (False, (80, 4317)):
         is_on, ports = True, (80,)  # the same rules
     assert run(package, "-c", READING, *words) == f"{is_on} {ports} ()\n"
+
+
+# ---- a flag of each kind ----------------------------------------------------------------------------------------------
+
+HOST = "203.0.113.9"
+OF_THE_PACKET = {"ports": "{port}", "addresses": f"{HOST}/32"}  # the sample of a list from which explain removes what the packet has
+ASKING = """
+import json, sys
+from netinit.library.explain import explain
+from netinit.options import Options
+
+found = {}
+for flag, environ, port in json.loads(sys.argv[1]):
+    options = Options.from_argv([*sys.argv[2:], *flag], environ)
+    one = explain(options, to=f"203.0.113.9:{port}", uid=1000).answers[0].answer
+    found[port] = one.verdict, one.changes
+print(json.dumps(found))
+"""
+
+
+def list_kinds():
+    """The kind of each option that affects rules, once, with its expression in netinit/options/interception.py and a default."""
+    names = {id(kind): f"kinds.{name}" for name, kind in vars(option_kinds).items() if isinstance(kind, option_kinds.Kind)}
+    names |= {id(kind): name for name, kind in vars(interception).items() if isinstance(kind, option_kinds.Kind)}
+    found = {}
+    for flag in Interception.flags:
+        default = getattr(Interception(), flag.field)
+        kind = names.get(id(flag.kind)) or f"kinds.choice{flag.kind.words!r}"
+        found.setdefault(flag.kind.metavar, (kind, flag.kind, f"{kind}.read({flag.kind.write(default)!r})"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def of_each_kind(tmp_path_factory):
+    """A copy of the package with one flag more of each kind: any other value than its default lets a port of its own pass."""
+    root = tmp_path_factory.mktemp("kinds")
+    shutil.copytree(ROOT / "netinit", root / "netinit")
+    declared, rules = [], []
+    for number, (kind, _, default) in enumerate(list_kinds().values()):
+        declared.append(f'    made_up_{number}: Any = ours("--made-up-{number}", {kind}, default={default}, help_text="Tests made it up.")\n')
+        rules.append(f"    if options.made_up_{number} != options.flag('made_up_{number}').default:\n        let_pass = Port(protocol='tcp', ports=({4400 + number},))\n"
+                     f"        builder.append(NAT, ISTIO_OUTPUT, let_pass, to=Return(), why='made up', origin='made_up_{number}')\n")
+    for name, before, after in (
+        ("options/interception.py", "\n    loopback_cidr: ", f"\n{''.join(declared)}    loopback_cidr: "),
+        ("rules/layouts/outbound.py", "    to_proxy = ", f"{''.join(rules)}    to_proxy = "),
+    ):
+        path = root / "netinit" / name
+        text = path.read_text()
+        assert text.count(before) == 1
+        path.write_text(text.replace(before, after))
+    return root
+
+
+def test_a_flag_of_each_kind_is_offered_as_what_would_change_the_answer(of_each_kind):
+    asked = []
+    for number, (_, kind, _) in enumerate(list_kinds().values()):
+        good = OF_THE_PACKET.get(kind.lists, SAMPLES[kind.metavar][0]).format(port=4400 + number)
+        asked.append(([f"--made-up-{number}={good}"], {}, 4400 + number))
+    found = json.loads(run(of_each_kind, "-c", ASKING, json.dumps(asked), *USUAL))
+    assert len(found) > 15
+    for number, metavar in enumerate(list_kinds()):
+        verdict, changes = found[str(4400 + number)]
+        assert verdict == "direct", metavar
+        offered = [change for change, after in changes if f"--made-up-{number}" in change and after == "captured"]
+        assert offered, f"a flag of the kind {metavar} is never offered: {changes}"
 
 
 # ---- a finding --------------------------------------------------------------------------------------------------------
