@@ -44,6 +44,7 @@ from netinit.options.kinds import SWITCH, Flag
 from netinit.options.peers.convert import PEERS
 from netinit.options.peers.declare import LACKING, PeerFlag
 from netinit.questions.finding_codes import grouped
+from option_samples import SAMPLES
 from template_methods import missing_methods
 
 COMPLETION = "netinit/data/completion.tsv"
@@ -124,7 +125,7 @@ def _render_flags(flags: list[Flag]) -> Iterator[str]:
         yield f"- {head}: {flag.help.translate(_MARKUP)}{default}{by_pod}"
 
 
-EXAMPLES = {  # a value of each kind that a pod may say
+EXAMPLES = {kind: good for kind, (good, _) in SAMPLES.items()} | {  # a value of each kind that a pod may say
     "PORT|0": "15008", "REDIRECT|TPROXY|NONE": "TPROXY", "PORTS|*": "8080,9000-9010", "PORTS": "5432,6379", "NAMES": "eth1",
     "CIDRS|*": "10.0.0.0/8,fd00::/8", "CIDRS": "10.1.2.0/24", "auto|on|off|inet|reject": "off", "BOOL": "true",
     "PORTS:PORT": "514:10514", "PROTOCOL:PORTS:UIDS": "tcp:5432:999", "PROTOCOL:PORTS:GIDS": "tcp:5432:999", "GROUP": "5",

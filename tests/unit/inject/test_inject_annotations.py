@@ -15,6 +15,7 @@ from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.init_container import find_init, options_of
 from netinit.inject.deciding.warnings import annotation_findings
 from netinit.options import Options
+from option_samples import SAMPLES
 from sweeps import together
 
 T, R = "traffic.sidecar.istio.io/", "readiness.status.sidecar.istio.io/"
@@ -48,6 +49,7 @@ GOOD = [
     *(("netinit.io/uncaptured-init-containers", value) for value in ("", "migrate", "migrate, fetch-config")),
     *(("netinit.io/accepted-findings", value) for value in ("", "NI102 = the plugin", "NI102=a;NI105 = b;")),
 ]  # fmt: skip
+GOOD += [(one.annotation, SAMPLES[one.kind.metavar][0]) for one in Options.flags if one.annotation and one.annotation not in dict(GOOD)]
 NO_PORT, NO_NUMBER, NO_QUANTITY = "it must be a port from 0 to 65535", "it must be a whole number from 0 to 4294967295", "it must be a quantity, such as 100m or 128Mi"
 NO_MODE, NO_BOOLEAN, NO_SWITCH = "it must be one of REDIRECT, TPROXY, NONE", "it must be true or false", "it is neither true nor false"
 NO_CIDR, NO_RANGE = "is not in CIDR notation, such as 10.0.0.0/8 or fd00::/8", f"{NO_PORT}, or two with a dash between, the lower first"

@@ -7,7 +7,6 @@ import json
 import pytest
 
 from netinit.cli import group
-from netinit.options import Interception
 from sweeps import together
 
 BASE = ("-b", "*", "-i", "*", "-u", "1337", "--ipv6", "on", "-e", "0")
@@ -52,10 +51,6 @@ def audited(capsys, *words):
     group.run("netinit", ("audit", "--json", "--full", *BASE, *words), {}, alone=False)
     (pod,) = json.loads(capsys.readouterr().out)["pods"]
     return pod["traffic"]
-
-
-def test_every_option_that_an_annotation_sets_is_here():
-    assert {flag.field for flag in Interception.flags if flag.annotation} <= SAID.keys()
 
 
 @together("field", SAID)
