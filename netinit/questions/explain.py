@@ -50,7 +50,7 @@ def find_alternatives(options: SettledOptions, packet: Packet) -> Iterator[tuple
 
 
 def _values(flag: Flag, options: Interception, packet: Packet) -> Iterator[Alternative]:
-    """Yield other values of an option, which follow from its kind; where a kind has none of its own, that is to remove it."""
+    """Yield other values of an option. They follow from its kind; where the kind names none, the default."""
     kind, value, field, label = flag.kind, getattr(options, flag.field), flag.field, flag.label
     if isinstance(value, bool):
         yield _switch(flag, options, value)

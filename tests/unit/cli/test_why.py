@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,17 @@ def test_who_listens_is_read_of_a_report_by_the_finding_s_code(run, report):
     tree = json.loads(done.out)
     check_schema(tree, "why")
     assert (tree["cause"]["code"], "nothing listens on 15001" in tree["cause"]["text"]) == ("NI301", True), tree
+
+
+def test_a_finding_about_the_pod_is_read_of_a_report_by_its_code(run, report, tmp_path):
+    path = tmp_path / "changed.md"
+    written = Path(report())
+    lines = written.read_text().replace("## Pod\n", "## Pod\nfinding: container NAME-1 runs as root; choose another (NI017)\nfinding: of another version\n", 1)
+    path.write_text(lines)
+    assert written.read_text() != lines
+    steps = json.loads(run(["netinit", "why", "--report", str(path), "--json"]).out)["steps"]
+    found = [(one["outcome"], one["code"], one["text"], one["remedy"]) for one in steps if one["step"] == "manifest"]
+    assert found == [("failed", "NI017", "container NAME-1 runs as root", "choose another"), ("failed", None, "of another version", None)]
 
 
 def test_a_report_s_options_answer_what_is_asked_about_an_address(run, report):
