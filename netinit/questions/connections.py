@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
-from netinit.base.net import IPV4, Family, family_of, parse_address
+from netinit.base.net import IPV4, Family, family_of, number_of, parse_address
 from netinit.options.command_line import read_value
 from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
 from netinit.questions.rule_sources import RuleSource
@@ -66,6 +66,8 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
     protocol = "udp" if question.udp else "tcp"
     if inbound:
         interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
+        if source and not interface:  # where the answers leave, which is where a strict rp_filter wants the connection
+            interface = around.leaving_interface(number_of(source), question.mark)
         packet = make_inbound(around, source, host, port, protocol=protocol, interface=interface)
         if packet.destination is None:
             raise OptionError(f"--to: the pod has no {family.name} address on {packet.in_interface}; give --to or --pod-ip")
