@@ -11,13 +11,16 @@ from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.kubectl.objects import KINDS, POD, check_name, write_selector
 from netinit.kubectl.program import Kubectl
 from netinit.questions.why.asked import WhyQuestion, read_service_name
+from netinit.questions.why.mesh import MESH
 from netinit.questions.why.objects import (
+    CONFIG_MAP,
     DESTINATION,
     MAX_LISTED,
     MUTUAL,
     POLICY,
     ROOT_NAMESPACE,
     SERVICE,
+    SERVICE_ENTRY,
     SERVICE_LABEL,
     SLICE,
 )
@@ -26,6 +29,7 @@ from netinit.questions.why.services import PODS
 RESOURCES = {  # kind -> what kubectl calls it, with its version, because kubectl may have cached an older one
     SLICE: "endpointslices.v1.discovery.k8s.io", POLICY: "networkpolicies.v1.networking.k8s.io",
     MUTUAL: "peerauthentications.security.istio.io", DESTINATION: "destinationrules.networking.istio.io",
+    SERVICE_ENTRY: "serviceentries.networking.istio.io",
 }  # fmt: skip
 WEBHOOKS = "mutatingwebhookconfigurations"
 _NOT_INSTALLED = "doesn't have a resource type"  # kubectl's words where a CRD is missing: then there are no such objects
@@ -90,6 +94,9 @@ class ClusterReader:
         if ROOT_NAMESPACE not in namespaces:
             for kind in (MUTUAL, DESTINATION):
                 self.get(kind, RESOURCES[kind], "-n", ROOT_NAMESPACE)
+        self.get(CONFIG_MAP, "configmap", MESH, "-n", ROOT_NAMESPACE)
+        if asked.to:
+            self.get(SERVICE_ENTRY, RESOURCES[SERVICE_ENTRY], "-A")
 
     def _read_destination(self, asked: WhyQuestion, home: str) -> set[str]:
         """Read the Service at the other end, with its endpoints and pods; return its namespace."""

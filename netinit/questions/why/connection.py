@@ -14,6 +14,7 @@ from netinit.live.recipients import (
     APPLICATION_ON_LOOPBACK,
     OF_ALL,
     OF_ONE,
+    PROXY,
     PROXY_ABSENT,
     PROXY_ELSEWHERE,
     PROXY_NOT_TRANSPARENT,
@@ -26,6 +27,7 @@ from netinit.questions.explain import REPAIR
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
+from netinit.questions.why.start_up import PORT_TAKEN
 from netinit.questions.why.steps import Step, failed, passed, unknown
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED
 
@@ -60,11 +62,15 @@ REMEDIES = {
     QUEUE_FULL: "the program does not accept: it hangs, is too slow, or its backlog is too short",
     RESOLVER_ABSENT: 'set ISTIO_META_DNS_CAPTURE: "true" for the proxy (proxyMetadata), or do not capture DNS',
 }
+OF_OTHER_NAMESPACES = 65536  # ids from here on are those of a pod with a user namespace of its own, as its node sees them
 _ENDED = ("refused", "unanswered", "passed")
 
 
 class ConnectionAnswer(Record):
-    """Explain's answer: `changes` pairs an option, in its author's words, with the verdict that it would bring."""
+    """Explain's answer: `changes` pairs an option, in its author's words, with the verdict that it would bring.
+
+    `interface`: where the connection comes in; empty for one that goes out.
+    """
 
     verdict: str
     sentence: str
@@ -72,6 +78,7 @@ class ConnectionAnswer(Record):
     destination: str
     changes: tuple[tuple[str, str], ...] = ()
     containers: tuple[str, ...] = ()
+    interface: str = ""
     listeners: tuple[Tree, ...] | None = None
     warnings: tuple[str, ...] = ()
     is_lost: bool = False
@@ -95,7 +102,7 @@ def _read(tree: Tree) -> ConnectionAnswer:
         verdict=string(tree.get("verdict")), sentence=string(tree.get("sentence")), is_inbound=packet.get("direction") == "inbound",
         destination=string(tree.get("original_destination")),
         changes=tuple([(string(one.get("change")), string(one.get("verdict"))) for one in changes]),
-        containers=tuple(map(string, sequence(tree.get("containers")))),
+        containers=tuple(map(string, sequence(tree.get("containers")))), interface=string(packet.get("interface")),
         listeners=None if listeners is None else tuple(map(mapping, sequence(listeners))),
         warnings=tuple(map(string, sequence(tree.get("warnings")))), is_lost=mapping(tree.get("answer")).get("arrives") is False,
     )  # fmt: skip
@@ -167,12 +174,23 @@ def _judge_listeners(one: ConnectionAnswer, pod: PodInQuestion) -> Iterator[Step
     for listener in one.listeners[:MAX_LISTED]:
         kind, text = KINDS.get(string(listener.get("code"))), string(listener.get("text"))
         about = f"the {string(listener.get('who'))}"
-        if not kind:
+        if not kind and _is_not_proxy_s(listener, pod):
+            remedy = "let the application listen on another port; if it is the proxy, let it run as the user that the rules exempt"
+            yield failed(LISTENERS, PORT_TAKEN, text, about, remedy=remedy)
+        elif not kind:
             yield passed(LISTENERS, text, about)
         elif listener.get("outcome") in _ENDED:
             yield failed(LISTENERS, kind, text, about, remedy=REMEDIES.get(kind, ""), shown_by=_show_proxy(pod, kind))
         else:
             yield unknown(LISTENERS, text, about, kind=kind)
+
+
+def _is_not_proxy_s(listener: Tree, pod: PodInQuestion) -> bool:
+    """Whether a process of another user has the proxy's port. In TPROXY the proxy may be root."""
+    users = [one for one in sequence(listener.get("users")) if isinstance(one, int)]
+    if listener.get("who") != PROXY or not users or pod.facts is None or pod.facts.options.inbound_mode == "TPROXY":
+        return False
+    return max(users) < OF_OTHER_NAMESPACES and not {*users} & {*pod.facts.options.proxy_uids}
 
 
 def _show_proxy(pod: PodInQuestion, kind: FindingKind) -> str:

@@ -17,6 +17,7 @@ from netinit.questions.why.connection import RULES, ConnectionAnswer, Explain, a
 from netinit.questions.why.injection import examine_injection
 from netinit.questions.why.interfaces import examine_interfaces
 from netinit.questions.why.manifest import examine_manifest
+from netinit.questions.why.mesh import examine_registry, find_detection_limit
 from netinit.questions.why.mutual_tls import Ends, examine_mutual_tls, find_rule
 from netinit.questions.why.names import examine_name
 from netinit.questions.why.objects import (
@@ -50,9 +51,9 @@ from netinit.questions.why.start_up import (
     examine_ports,
     examine_state,
 )
-from netinit.questions.why.steps import FAILED, Step, WhyReport, collect, passed, unknown
+from netinit.questions.why.steps import FAILED, UNKNOWN, Step, WhyReport, collect, passed, unknown
 from netinit.questions.why.users import examine_users
-from netinit.simulate.trace import DIRECT
+from netinit.simulate.trace import CAPTURED, DIRECT
 
 CLIENT, SERVER, SERVICE_STEP = "client", "server", "service"
 STAND_IN = "198.51.100.1"  # for a Service whose address is not given, where rules treat all addresses alike; of documentation
@@ -86,7 +87,8 @@ def _take_steps(asked: WhyQuestion, pod: PodInQuestion, known: Evidence) -> Iter
         yield from examine_ports(pod)
         yield from examine_order(pod)
     yield from examine_state(pod)
-    yield from examine_interfaces(pod, asked)
+    if not asked.client:
+        yield from examine_interfaces(pod, ())
     if asked.to:
         yield from _follow_out(asked, asked.to, pod, known)
     elif asked.client:
@@ -113,13 +115,16 @@ def _follow_out(asked: WhyQuestion, to: Endpoint, pod: PodInQuestion, known: Evi
     if service is not None:
         yield from examine_service(service, to, found, known.objects)
     if found:
+        limit = find_detection_limit(known.objects)
         show = f"istioctl proxy-config listeners {pod.kubectl_name} -n {pod.namespace} --port {found.port.number}"
-        yield from examine_protocol(found.port, found.about, show, asked_udp=asked.udp)
+        yield from examine_protocol(found.port, found.about, show, asked_udp=asked.udp, limit=limit)
     answers: list[ConnectionAnswer] = []
     targets, problem = _list_targets(to, found, pod)
     if pod.facts and not pod.host_network:
         yield from _ask_out(asked, targets, pod, known, answers)
         yield from [unknown(RULES, problem, pod.title)] if problem else []
+    if service is None and not any(one.outcome == UNKNOWN for one in missing) and any(one.verdict == CAPTURED for one in answers):
+        yield examine_registry(pod, to, known.objects)
     is_past = any(one.verdict == DIRECT and one.change for one in answers) or bool(pod.facts and pod.facts.shared_owners)
     if found and not asked.udp:
         yield from _examine_servers(pod, found, known, is_past=is_past)
@@ -231,20 +236,15 @@ def _follow_in(asked: WhyQuestion, pod: PodInQuestion, known: Evidence) -> Itera
     yield from steps
     services = [one for one in known.objects.list(SERVICE, pod.namespace) if is_selected(one, pod.labels)]
     found, numbers = _find_ports(asked, pod, services, known)
+    limit = find_detection_limit(known.objects)
     for one in found[:MAX_LISTED]:
         show = f"istioctl proxy-config listeners {pod.kubectl_name} -n {pod.namespace} --port 15006"
         endpoint = Endpoint(host=name_of(one.service), port=str(one.port.number))
         yield from examine_service(one.service, endpoint, one, known.objects)
-        yield from examine_protocol(one.port, one.about, show, asked_udp=asked.udp)
+        yield from examine_protocol(one.port, one.about, show, asked_udp=asked.udp, limit=limit)
     if not numbers:
         yield unknown("port", "which port of the pod is meant is not known", pod.title, remedy="name it with --port")
-    source = _address_of(asked, client)
-    for number in numbers[:MAX_LISTED] if pod.facts and not pod.host_network else []:
-        question = Question("inbound", source=source, to_port=str(number), interface=asked.interface, udp=asked.udp)
-        answers, problem = ask(known.explain, question)
-        if problem:
-            yield unknown(RULES, problem, f"port {number}")
-        yield from examine_answers(pod, answers, udp=asked.udp, client_in_mesh=client.in_mesh if client else False)
+    yield from _ask_in(asked, numbers, pod, client, known)
     if not asked.udp:
         is_past = bool(client and client.facts and client.facts.shared_owners)
         ends = Ends(client=client, name=asked.client, server=pod, ports=tuple(numbers), is_past=is_past)
@@ -253,6 +253,21 @@ def _follow_in(asked: WhyQuestion, pod: PodInQuestion, known: Evidence) -> Itera
     yield from examine_policies(pod, INGRESS, known.objects)
     if client:
         yield from examine_policies(client, EGRESS, known.objects)
+
+
+def _ask_in(
+    asked: WhyQuestion, numbers: list[int], pod: PodInQuestion, client: PodInQuestion | None, known: Evidence
+) -> Iterator[Step]:
+    """What the rules do with the connection to each port, and where it comes in."""
+    source, steps, arrivals = _address_of(asked, client), list[Step](), {asked.interface}
+    for number in numbers[:MAX_LISTED] if pod.facts and not pod.host_network else []:
+        question = Question("inbound", source=source, to_port=str(number), interface=asked.interface, udp=asked.udp)
+        answers, problem = ask(known.explain, question)
+        steps += [unknown(RULES, problem, f"port {number}")] if problem else []
+        steps += examine_answers(pod, answers, udp=asked.udp, client_in_mesh=client.in_mesh if client else False)
+        arrivals |= {one.interface for one in answers if source}
+    yield from examine_interfaces(pod, arrivals)
+    yield from steps
 
 
 def _find_client(asked: WhyQuestion, pod: PodInQuestion, known: Evidence) -> tuple[PodInQuestion | None, list[Step]]:

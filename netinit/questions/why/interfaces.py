@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from netinit.base.findings import FindingKind
 from netinit.base.net import is_named
@@ -10,7 +10,6 @@ from netinit.base.sanitize import quote
 from netinit.base.tree import string
 from netinit.options import Options
 from netinit.questions.option_names import name_options, translate
-from netinit.questions.why.asked import WhyQuestion
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion, read_json_list
 from netinit.questions.why.steps import Step, failed, passed, unknown
@@ -25,8 +24,8 @@ NAME = "interfaces"
 NETWORKS = "k8s.v1.cni.cncf.io/networks"  # Multus: a list of names, or JSON
 
 
-def examine_interfaces(pod: PodInQuestion, asked: WhyQuestion) -> Iterator[Step]:
-    """Say whether the pod's further interfaces are captured; nothing if it has none."""
+def examine_interfaces(pod: PodInQuestion, arrivals: Collection[str]) -> Iterator[Step]:
+    """Say whether the pod's further interfaces are captured; nothing if it has none. `arrivals`: where the connection comes in."""
     if pod.facts is None or not pod.in_mesh:
         return
     options = pod.facts.options
@@ -37,7 +36,7 @@ def examine_interfaces(pod: PodInQuestion, asked: WhyQuestion) -> Iterator[Step]
         remedy = translate(f"add {one} to {flag}", name_options(pod.facts))
         named = f"interface {quote(one)} is a second network (annotation {NETWORKS})"
         text = f"{named}, and its connections go to the proxy, which knows no service there"
-        if asked.interface == one:
+        if one in arrivals:
             yield failed(NAME, SECOND_INTERFACE, text, pod.title, remedy=remedy)
         else:
             yield unknown(NAME, text, pod.title, remedy=remedy, kind=SECOND_INTERFACE)

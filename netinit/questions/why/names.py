@@ -104,9 +104,11 @@ def _count_queries(pod: PodInQuestion, resolver: Resolver, host: str, about: str
     number = (wasted + 1) * FAMILIES
     more = ", and two for each search domain of the node" if resolver.is_of_node and wasted == len(queries) - 1 and wasted else ""
     text = f"costs {number} queries (A and AAAA){more}: ndots is {resolver.ndots}, and {wasted} search domains are asked in vain"
-    if wasted < 2 or is_known:  # noqa: PLR2004 - a name with a namespace costs one more
+    if wasted < 2:  # noqa: PLR2004 - a name with a namespace costs one more
         return passed(NAME, text, about)
-    remedy = f'write {host}. with a dot at the end, or dnsConfig: options: [{{name: ndots, value: "{min(host.count("."), 1)}"}}]'
+    shorter = read_service_name(host, pod.namespace) if is_known else None
+    form = f"{shorter.name}.{shorter.namespace}, or {found}" if shorter and not shorter.pod else found
+    remedy = f'write {form} with a dot at the end, or dnsConfig: options: [{{name: ndots, value: "{min(host.count("."), 1)}"}}]'
     if asked.name:
         return failed(NAME, MANY_QUERIES, f"{text}; each takes a round trip, or seconds if a datagram is lost", about, remedy=remedy)
     return unknown(NAME, f"{text}; if the first byte is slow, that is why", about, remedy=remedy, kind=MANY_QUERIES)

@@ -16,10 +16,12 @@ MAX_OBJECTS = 20_000  # a large namespace has some thousand
 MAX_LISTED = 5  # of the same kind, in a sentence or as steps
 DEFAULT_NAMESPACE, ROOT_NAMESPACE = "default", "istio-system"
 SERVICE, SLICE, ENDPOINTS, POLICY = "Service", "EndpointSlice", "Endpoints", "NetworkPolicy"
-MUTUAL, DESTINATION = "PeerAuthentication", "DestinationRule"
+MUTUAL, DESTINATION, SERVICE_ENTRY = "PeerAuthentication", "DestinationRule", "ServiceEntry"
+CONFIG_MAP = "ConfigMap"
 _GROUPS = {  # Knative has a Service too, Calico a NetworkPolicy
     SERVICE: "", ENDPOINTS: "", SLICE: "discovery.k8s.io", POLICY: "networking.k8s.io", MUTUAL: "security.istio.io",
-    DESTINATION: "networking.istio.io", "Namespace": "", "MutatingWebhookConfiguration": "admissionregistration.k8s.io",
+    DESTINATION: "networking.istio.io", SERVICE_ENTRY: "networking.istio.io", CONFIG_MAP: "", "Namespace": "",
+    "MutatingWebhookConfiguration": "admissionregistration.k8s.io",
 }  # fmt: skip
 SERVICE_LABEL = "kubernetes.io/service-name"
 

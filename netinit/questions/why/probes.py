@@ -1,4 +1,4 @@
-"""The step "probe": whether the kubelet's probes reach the application, through the proxy's agent or plainly."""
+"""The step "probe": whether the kubelet's probes and lifecycle hooks reach the application, through the proxy's agent or plainly."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ PROBE_NOT_REWRITTEN = FindingKind(
 
 NAME = "probe"
 KEYS = ("startupProbe", "readinessProbe", "livenessProbe")
+HOOKS = ("postStart", "preStop")
 ACTIONS = ("httpGet", "tcpSocket", "grpc")
 BY_AGENT = ("/app-health/", "/app-lifecycle/")  # paths of the agent
 _LOOPBACKS = ("localhost", "127.0.0.1", "::1")
@@ -40,13 +41,12 @@ _LOOPBACKS = ("localhost", "127.0.0.1", "::1")
 
 def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain) -> Iterator[Step]:
     """Say of each probe whether the kubelet's request arrives."""
-    probes = [(one, key) for one in pod.applications for key in KEYS if isinstance(one.get(key), dict)]
+    probes = [(one, key, probe) for one in pod.applications for key, probe in _list_requests(one) if isinstance(probe, dict)]
     if not probes:
         yield passed(NAME, "no container of the application has one", pod.title)
     ports: dict[int, None] = {}
-    for container, key in probes[: 4 * MAX_LISTED]:
+    for container, key, probe in probes[: 4 * MAX_LISTED]:
         about = f"{key} of container {quote(string(container.get('name')))}"
-        probe = mapping(container[key])
         kind = next((kind for kind in ACTIONS if isinstance(probe.get(kind), dict)), "")
         if not kind:
             yield passed(NAME, "runs in the container (exec), without a network", about)
@@ -65,6 +65,12 @@ def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain
         if problem:
             yield unknown("rules", problem, f"port {number}")
         yield from examine_answers(pod, answers, udp=False)
+
+
+def _list_requests(container: Tree) -> Iterator[tuple[str, object]]:
+    """The probes and hooks of a container, by their keys."""
+    yield from [(key, container.get(key)) for key in KEYS]
+    yield from [(key, mapping(container.get("lifecycle")).get(key)) for key in HOOKS]
 
 
 def _port_of(pod: PodInQuestion, container: Tree, action: Tree) -> int | None:

@@ -2,7 +2,8 @@
 
 As kube.ConvertProtocol and protocol.Parse of Istio read names (pkg/config/kube/conversion.go, pkg/config/protocol/instance.go):
 appProtocol takes precedence, then the part of the port's name before the first hyphen; ports 25, 53, 3306 and 27017 without either
-are TCP; all else is detected by the first bytes that the client sends, without a time limit (protocolDetectionTimeout is 0).
+are TCP; all else is detected by the first bytes that the client sends, without a time limit unless the mesh's settings have one
+(protocolDetectionTimeout). Compared with Istio 1.31.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAME = "protocol"
 TCP, UDP, HTTP, DETECTED = "TCP", "UDP", "HTTP", "detected by the client's first bytes"
 _KNOWN = {
     "tcp": TCP, "udp": UDP, "http": HTTP, "http2": HTTP, "grpc": HTTP, "grpc-web": HTTP, "http_proxy": HTTP,
-    "https": "TLS", "tls": "TLS", "mongo": TCP, "redis": TCP, "mysql": TCP, "hbone": TCP,
+    "https": "TLS", "tls": "TLS", "mongo": TCP, "redis": TCP, "mysql": TCP,
 }  # fmt: skip
 _OF_KUBERNETES = {"kubernetes.io/h2c": "http2", "kubernetes.io/ws": "http", "kubernetes.io/wss": "https"}
 _NEVER_DETECTED = (25, 53, 3306, 27017)
@@ -76,8 +77,12 @@ def guess_application(port: ServicePort) -> str:
     return next((known[number] for number in numbers for known in (SERVER_FIRST, CLIENT_FIRST) if number in known), "")
 
 
-def examine_protocol(port: ServicePort, about: str, show: str, *, asked_udp: bool) -> Iterator[Step]:
-    """Say what the proxies take the connection for. `show`: the command that shows the proxy's own configuration."""
+def examine_protocol(port: ServicePort, about: str, show: str, *, asked_udp: bool, limit: str = "") -> Iterator[Step]:
+    """Say what the proxies take the connection for.
+
+    `show`: the command that shows the proxy's own configuration. `limit`: how long it waits for the client's first bytes; empty for
+    ever.
+    """
     if (port.protocol == UDP) != asked_udp and port.protocol in (TCP, UDP):
         asked = UDP if asked_udp else TCP
         text = f"port {port.number} is {port.protocol}, and {asked} was asked: nothing forwards {asked} there"
@@ -95,13 +100,14 @@ def examine_protocol(port: ServicePort, about: str, show: str, *, asked_udp: boo
         text = f"port {port.number} counts as HTTP ({how}), and {speaks} is spoken there: the proxy wants a request, and resets it"
         yield failed(NAME, WRONG_PROTOCOL, text, about, remedy=remedy, shown_by=show)
     elif speaks in _FIRST_SPEAKS and taken == DETECTED:
+        end = f"each connection loses {limit} (protocolDetectionTimeout)" if limit else "both wait until one gives up"
         text = (
             f"port {port.number} has no protocol by name ({how}), so the proxy waits for the client's first bytes; with {speaks} the"
-            " server speaks first: both wait until one gives up"
+            f" server speaks first: {end}"
         )
         yield failed(NAME, BOTH_WAIT, text, about, remedy=remedy, shown_by=show)
     elif taken == DETECTED:
-        text = f"port {port.number} is {taken} ({how}): a server that speaks first would wait for ever"
+        text = f"port {port.number} is {taken} ({how}): a server that speaks first would wait {limit or 'for ever'}"
         yield unknown(NAME, text, about, remedy=remedy, shown_by=show, kind=BOTH_WAIT)
     else:
         yield passed(NAME, f"port {port.number} is {taken} ({how})", about)

@@ -42,8 +42,10 @@ PORT_TAKEN = FindingKind(
 
 INIT, ORDER, JOB, PORTS, STATE = "init containers", "start order", "job", "ports", "state"
 IN_USE = '"address already in use"'
+DEBUG_PORT = 15004  # pilot-agent request
 ADMIN_PORT = 15000  # Envoy's, and proxyAdminPort of ProxyConfig
 _HOLDS = "holdApplicationUntilProxyStarts"
+_ENDED = ("Succeeded", "Failed")  # phases
 _WAITS = "pilot-agent"  # of the proxy's postStart handler, which the injector writes where the application is to wait
 
 
@@ -55,6 +57,9 @@ def examine_state(pod: PodInQuestion) -> Iterator[Step]:
         return
     if proxy.get("ready") is True:
         yield passed(STATE, f"{PROXY} is ready", pod.title)
+        return
+    if string(pod.status.get("phase")) in _ENDED:
+        yield passed(STATE, f"{PROXY} has ended, as the pod has", pod.title)
         return
     state = mapping(proxy.get("state"))
     reason = next((string(mapping(one).get("reason")) for one in state.values() if mapping(one).get("reason")), "")
@@ -152,7 +157,8 @@ def _ports_of_proxy(pod: PodInQuestion) -> dict[int, str]:
         return {}
     options = pod.facts.options
     found = dict.fromkeys(pod.facts.options.traits.proxy_ports, "health and metrics")
-    found |= {ADMIN_PORT: "Envoy's admin interface", options.outbound_port: "captured outbound", DNS_LISTENER: "DNS"}
+    found |= {ADMIN_PORT: "Envoy's admin interface", DEBUG_PORT: "the agent's debug interface"}
+    found |= {options.outbound_port: "captured outbound", DNS_LISTENER: "DNS"}
     inbound = {options.inbound_port: "captured inbound"} if options.inbound_ports else {}
     tunnel = {options.tunnel_port: "HBONE"} if pod.facts.has_tunnel else {}
     return found | inbound | tunnel

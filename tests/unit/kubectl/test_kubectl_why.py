@@ -19,7 +19,7 @@ SHOP = [
     {"words": "get service db -n shop *", "file": "service-db.json"},
     {"words": "get endpointslices.v1.discovery.k8s.io -n shop -l kubernetes.io/service-name=db *", "file": "slices-db.json"},
 ]
-NOTHING = [{"words": "get networkpolicies* *"}, {"words": "get peerauthentications* *"}, {"words": "get destinationrules* *"}, {"words": "get pods -n shop -l app=db *"}, {"words": "get deployment db *"}]
+NOTHING = [{"words": "get networkpolicies* *"}, {"words": "get peerauthentications* *"}, {"words": "get destinationrules* *"}, {"words": "get configmap istio -n istio-system *"}, {"words": "get serviceentries* *"}, {"words": "get pods -n shop -l app=db *"}, {"words": "get deployment db *"}]
 
 
 def read(name):
@@ -71,6 +71,13 @@ def test_a_name_without_a_service_is_looked_for_in_other_namespaces(kubectl):
     answers = [*SHOP[:2], {"words": "get service db -n shop *"}, {"words": "get services -A --field-selector=metadata.name=db *", "file": "others.json"}, *NOTHING]
     done = kubectl(f"why {WEB} -n shop --dns db", *answers, files={"others.json": {"kind": "List", "apiVersion": "v1", "items": [other]}})
     assert (done.code, "write db.data" in done.out) == (3, True), done
+
+
+def test_a_host_that_is_not_registered_is_the_cause_where_the_mesh_says_so(kubectl):
+    mesh = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "istio", "namespace": "istio-system"}, "data": {"mesh": "outboundTrafficPolicy: {mode: REGISTRY_ONLY}\n"}}
+    given = {"words": "get configmap istio -n istio-system *", "file": "mesh.json"}
+    done = kubectl(f"why {WEB} -n shop --to api.example.com:443 --source manifest", given, *SHOP, *NOTHING, files={"mesh.json": mesh})
+    assert (done.code, "(NI334)" in done.out.splitlines()[0]) == (3, True), done
 
 
 def test_the_answer_in_json_has_its_schema(kubectl):

@@ -88,6 +88,9 @@ CASES = {  # symptom -> objects, question, code, words of the cause, words of th
     "a probe fails": (
         [workload("containers: [{name: web, image: web, readinessProbe: {httpGet: {path: /, port: 8080}}}]", annotations='sidecar.istio.io/rewriteAppHTTPProbers: "false"'), STRICT],
         {"probe": True}, "NI329", "STRICT", 'rewriteAppHTTPProbers: "true"'),
+    "a hook of the kubelet fails": (
+        [workload("containers: [{name: web, image: web, lifecycle: {preStop: {httpGet: {path: /, port: 8080}}}}]", annotations='sidecar.istio.io/rewriteAppHTTPProbers: "false"'), STRICT],
+        {"probe": True}, "NI329", "STRICT", 'rewriteAppHTTPProbers: "true"'),
     "NXDOMAIN of a short name": ([workload(), service(namespace="data")], TO_DB, "NI318", "NXDOMAIN", "db.data"),
     "NXDOMAIN by --dns": ([workload(), service(namespace="data")], {"name": "db"}, "NI318", "NXDOMAIN", "db.data"),
     "NXDOMAIN of a pod that asks its node's servers": ([workload("dnsPolicy: Default, containers: [{name: web, image: web}]"), service(), DB], TO_DB, "NI332", "NXDOMAIN", "ClusterFirst"),
@@ -135,6 +138,59 @@ def test_the_first_step_that_fails_names_the_cause(name):
     assert found.cause, found.text
     assert (found.cause.code, words in found.cause.text, remedy in found.cause.remedy) == (code, True, True), found.text
     assert found.text.startswith("✘ "), "the cause comes first"
+
+
+MESH = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\ndata: {mesh: 'SETTINGS'}"
+ONLY = MESH.replace("SETTINGS", "outboundTrafficPolicy: {mode: REGISTRY_ONLY}")
+ENTRY = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: e, namespace: shop}\nspec: {hosts: [HOST], addresses: [203.0.113.0/24, bad], endpoints: [{address: 198.51.100.9}]}"
+ALL = ("ServiceEntry", "Service")
+
+
+@pytest.mark.parametrize(
+    ("mesh", "entries", "to", "whole", "outcome"),
+    [
+        (ONLY, (), "api.example.com:443", ALL, "failed"),
+        (ONLY, (), "api.example.com:443", (), "unknown"),
+        (ONLY, (), "203.0.113.7:443", ALL, "failed"),
+        (ONLY, (), "203.0.113.7:443", ("ServiceEntry",), "unknown"),
+        (ONLY, ("x.example",), "203.0.113.7:443", ALL, "passed"),
+        (ONLY, ("x.example",), "198.51.100.9:443", ALL, "passed"),
+        (ONLY, ("x.example",), "198.51.100.8:443", ALL, "failed"),
+        (ONLY, ("API.example.com",), "api.example.com:443", ALL, "passed"),
+        (ONLY, ('"*.example.com"',), "api.example.com:443", ALL, "passed"),
+        (ONLY, ('"*.example.com"',), "example.com:443", ALL, "failed"),
+        (ONLY, ("other.example.com",), "api.example.com:443", ALL, "failed"),
+        (MESH.replace("SETTINGS", "{}"), (), "api.example.com:443", (), "passed"),
+        (MESH.replace("SETTINGS", "{"), (), "api.example.com:443", ALL, "unknown"),
+        (MESH.replace("SETTINGS", "[]"), (), "api.example.com:443", ALL, "passed"),
+        (NAMESPACE, (), "api.example.com:443", ALL, "unknown"),
+    ],
+)  # fmt: skip
+def test_what_is_not_registered_is_reset_where_the_mesh_passes_on_nothing_else(mesh, entries, to, whole, outcome):
+    found = ask(workload(), mesh, *[ENTRY.replace("HOST", one) for one in entries], whole=whole, to=to)
+    (step,) = [one for one in found.steps if one.name == "registry"]
+    assert (step.outcome, step.code) == (outcome, "" if outcome == "passed" else "NI334"), found.text
+    assert (found.cause == step) == (outcome == "failed")
+
+
+def test_a_service_and_what_goes_past_the_proxy_are_not_asked_about_in_the_registry():
+    past = workload(annotations='traffic.sidecar.istio.io/excludeOutboundPorts: "443"')
+    for found in (ask(workload(), service(), DB, ONLY, whole=ALL, **TO_DB), ask(past, ONLY, whole=ALL, to="203.0.113.7:443")):
+        assert not [one for one in found.steps if one.name == "registry"], found.text
+
+
+@pytest.mark.parametrize(("limit", "words"), [("5s", "loses 5s"), ("0.1s", "loses 0.1s"), ("0s", "until one gives up"), ("", "until one gives up")])
+def test_a_server_that_speaks_first_is_as_slow_as_the_mesh_waits_for_the_client(limit, words):
+    mesh = MESH.replace("SETTINGS", f"protocolDetectionTimeout: {limit}")
+    found = ask(workload(), service("[{port: 3307, targetPort: 3306, name: db}]"), DB, mesh, to="db:3307")
+    assert (found.cause.code, words in found.cause.text) == ("NI326", True), found.text
+
+
+def test_a_process_of_another_user_on_the_proxy_s_port_is_the_cause():
+    taken = {"who": "proxy", "code": None, "text": "0.0.0.0:15001 (uid 1000) gets it", "outcome": "accepted"}
+    for users, code in (([1000], "NI314"), ([1337], None), ([1000, 1337], None), ([201337], None), ([], None), (["x"], None)):
+        found = ask(workload(), service(), DB, explain=live(listeners=[{**taken, "users": users}]), **TO_DB)
+        assert (found.cause and found.cause.code) == code, found.text
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,8 @@ def port(number=80, name="", target="", protocol="TCP", app_protocol=""):
         (port(name="tcp-http"), TCP), (port(name="mysql"), TCP), (port(name="web"), DETECTED), (port(), DETECTED), (port(3306), TCP),
         (port(3306, name="http"), HTTP), (port(3306, name="db"), TCP), (port(protocol="UDP", name="http"), UDP), (port(name="https"), "TLS"),
         (port(name="http", app_protocol="tcp"), TCP), (port(app_protocol="kubernetes.io/h2c"), HTTP), (port(app_protocol="kubernetes.io/wss"), "TLS"),
-        (port(name="tcp", app_protocol="example.com/own"), DETECTED),
+        (port(name="tcp", app_protocol="example.com/own"), DETECTED), (port(name="hbone"), DETECTED), (port(name="http_proxy"), HTTP),
+        (port(name="redis-x"), TCP), (port(name="tls"), "TLS"), (port(53, name="dns"), TCP), (port(27017), TCP), (port(25, app_protocol="x"), TCP),
     ],
     ids=str,
 )  # fmt: skip
@@ -159,6 +160,13 @@ def test_a_proxy_that_is_not_ready_is_a_cause_with_its_reason():
     status = {"containerStatuses": [{"name": "istio-proxy", "ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}
     (step,) = examine_state(pod(f"containers: [{PROXY}]", status))
     assert (step.code, "CrashLoopBackOff" in step.text, "kubectl logs" in step.shown_by) == ("NI317", True, True)
+
+
+@pytest.mark.parametrize(("phase", "outcome"), [("Succeeded", "passed"), ("Failed", "passed"), ("Running", "failed"), ("", "failed")])
+def test_a_proxy_that_has_ended_with_its_pod_is_no_cause(phase, outcome):
+    ended = [{"name": "istio-proxy", "ready": False, "state": {"terminated": {"reason": "Completed", "exitCode": 0}}}]
+    (step,) = examine_state(pod(f"containers: [{PROXY}]", {"phase": phase, "containerStatuses": ended}))
+    assert step.outcome == outcome
 
 
 def test_an_init_container_that_has_ended_is_no_cause():
