@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
-COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch")
+COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch", "why")
 PEOPLE, AGENT, WEBHOOK, LABORATORY = "people", "agent", "webhook", "laboratory"
 MODULES = {  # what each kind of process has read, beside what a plain start reads
     PEOPLE: (

@@ -8,6 +8,8 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from netinit.kernel.sockets import creating_as
+from netinit.lab import APP_ID, PROXY_ID
 from netinit.library.rule_reading import Outlook
 from netinit.library.why import why_of_files
 from netinit.options import Options
@@ -37,7 +39,9 @@ def why(pod, tmp_path):
 
 
 def listen(pod, stack, address, port):
-    with pod.entered():
+    """As the proxy's user on its ports."""
+    user = PROXY_ID if port in (15001, 15006) else APP_ID
+    with pod.entered(), creating_as(user, user):
         stack.enter_context(closing(socket.create_server((address, port))))
 
 

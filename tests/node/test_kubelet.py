@@ -30,6 +30,10 @@ from kubelet import (
 )
 from meeting import check_meets_envoy
 from netinit.golang import goyaml
+from netinit.library.rule_reading import Outlook
+from netinit.library.why import why_of_files
+from netinit.options import Options
+from netinit.questions.why.asked import read_asked
 from runtime import V4, bridge
 from sidecar import find_envoy, make_bootstrap
 
@@ -183,6 +187,31 @@ def test_pods_that_start_at_once_are_all_captured(cluster, runtime):
             stack.enter_context(created(cluster, name))
         for name in names:
             check_captured(runtime, wait_until_ready(cluster, name))
+
+
+@pytest.mark.parametrize(("native", "phase", "code"), [("false", "Running", "NI313"), ("true", "Succeeded", "")])
+def test_a_job_ends_with_its_application_only_beside_a_native_sidecar_and_why_says_so(cluster, tmp_path, native, phase, code):
+    jobs, name = "/apis/batch/v1/namespaces/shop/jobs", f"job-{native}"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "app", "image": IMAGE}]}}
+    job = cluster.create(jobs, {"metadata": {"name": name}, "spec": {"suspend": True, "template": template}})
+    pod = make_pod(name, image="localhost/netinit:latest", args=["version"])  # which ends at once
+    pod["spec"]["restartPolicy"] = "Never"
+    pod["metadata"] |= {
+        "generateName": f"{name}-", "annotations": {"sidecar.istio.io/nativeSidecar": native},
+        "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": job["metadata"]["uid"], "controller": True}],
+    }
+    cluster.pod("shop", pod, dry_run=False)
+    try:
+        cluster.until(lambda: state_of(cluster.find_pod("shop", name), "app").get("terminated", {}).get("exitCode") == 0, "the application ends", SECONDS)
+        cluster.until(lambda: cluster.find_pod("shop", name)["status"]["phase"] == phase, f"the pod is {phase}", SECONDS)
+        there = cluster.find_pod("shop", name)
+        assert ("running" in state_of(there, "istio-proxy")) == (phase == "Running")
+        (tmp_path / "pod.json").write_text(json.dumps(there))
+        found = why_of_files(read_asked(), [str(tmp_path / "pod.json")], "", Options(), Outlook())
+        assert (found.cause.code if found.cause else "") == code, found.text
+    finally:
+        cluster.ask("DELETE", f"/api/v1/namespaces/shop/pods/{name}?gracePeriodSeconds=0")
+        cluster.ask("DELETE", f"{jobs}/{name}")
 
 
 # kubectl netinit, with a kubelet behind the API server. The namespace `open` admits what kubectl debug adds.
