@@ -154,6 +154,19 @@ def test_the_template_gives_the_init_container_our_image_and_a_stricter_security
     assert init["securityContext"] == {**INIT_CONTAINER, "capabilities": capabilities}
 
 
+def test_the_trial_of_the_docs_changes_image_and_environment_of_the_init_container_alone():
+    page = (FOLDER.parent / "docs" / "kubernetes.md").read_text()
+    trial = yaml.safe_load(re.search(r"^```yaml\n(spec:.*?)^```", page, re.DOTALL | re.MULTILINE)[1])
+    mesh = (CURRENT / "settings" / "default" / "mesh.yaml").read_text()
+    given = goyaml.load(POD % "{}")
+    given["spec"]["initContainers"] = trial["spec"]["template"]["spec"]["initContainers"]
+    pod = inject_pod(given, load_config(installed({}), mesh=mesh), settings=Settings())
+    init, theirs = init_of(pod), init_of(injected({}))
+    assert {key: value for key, value in init.items() if key not in ("image", "env")} == {key: value for key, value in theirs.items() if key not in ("image", "env")}
+    assert init["image"] == f"REGISTRY/{IMAGE}"
+    assert options_of(init) == options_of(theirs).replace(istio_exact=True)
+
+
 def test_the_template_touches_no_other_container():
     ours, theirs = (injected(values) for values in (example("istio-template.yaml"), {}))
     for pod in (ours, theirs):

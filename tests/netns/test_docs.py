@@ -32,6 +32,8 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "apt-get install": INSTALLS,
     "source <(netinit completion": "changes the shell that it is typed in",
     "kubectl rollout": "wants a cluster",
+    "kubectl patch": "wants a cluster with Istio; test_examples_istio.py renders the pod",
+    "kubectl get pods -n shop -o custom-columns": "wants a cluster",
     "kubectl debug": "wants a kubelet; tests/e2e/test_situations.py runs the image with what these profiles give",
     "kubectl netinit": "wants a cluster; test_kubectl.py and test_kubectl_fix.py have a kubectl that answers",
     "kubectl krew": "wants krew; test_release.py runs the plugin's archive",
@@ -51,6 +53,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
 STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them
     "kubectl": 'case "$1" in get | kustomize) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',
     "helm": 'test "$1" = template && cat examples/pod.yaml',
+    "curl": 'address=${@: -1}; case "$address" in https://netinit.io/docs/*/examples/*) cat "examples/${address##*/}";; *) exec "$(type -ap curl | sed -n 2p)" "$@";; esac',
     "crictl": 'case "$1" in ps) echo 5ac1;; inspect) test "${@: -1}" = 5ac1 && echo "$POD_PID";; *) exit 1;; esac',
 }
 APP = """
@@ -85,6 +88,7 @@ def folder(tmp_path):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "app.yaml").write_text(APP)
     (tmp_path / "mesh.yaml").write_text("{}\n")
+    shutil.copy(ROOT / "examples" / "report.txt", tmp_path)
     shutil.copy(ROOT / "netinit" / "data" / "injection.yaml", tmp_path / "sidecar-injector.yaml")
     shutil.copy(ROOT / "netinit" / "data" / "injection-values.yaml", tmp_path / "values.yaml")
     (tmp_path / "bin").mkdir()

@@ -11,6 +11,8 @@ import yaml
 
 import reference
 from netinit.cli import commands, group
+from netinit.kubectl.why import command as why
+from netinit.questions.finding_codes import grouped
 from sweeps import together
 
 ROOT = Path(__file__).parents[2]
@@ -118,3 +120,38 @@ def test_every_make_target_that_is_named_exists():
     there = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {"demo", "test", "docs"} <= named
     assert named <= there
+
+
+# --- troubleshooting ---
+
+SYMPTOMS = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+SEARCHED = ("CrashLoopBackOff", "connection refused", "connection reset", "timeout", "ndots", "NXDOMAIN", "headless", "503", "never ends", "Probes fail", "metrics")
+
+
+def test_each_cause_that_why_can_name_stands_in_the_tables_of_symptoms():
+    rows = [line for line in SYMPTOMS.splitlines() if line.startswith("| ")]
+    causes = [kind.code for group in ("Listeners", "Causes") for kind in grouped()[group]]
+    missing = [code for code in causes if code != "NI309" and not any(re.search(rf"\b{code}\b", row) for row in rows)]
+    assert not missing, ", ".join(missing)
+
+
+def test_each_command_of_the_tables_of_symptoms_is_one():
+    commands = re.findall(r"`kubectl netinit why ([^`]*)`", SYMPTOMS)
+    assert len(commands) > 20
+    for words in commands:
+        with why.make_context("why", words.split()) as context:
+            assert context.params["named"], words
+
+
+def test_what_people_search_for_stands_in_a_heading_and_leads_to_the_tables():
+    headings = " ".join(re.findall("^##? (.*)$", SYMPTOMS, re.MULTILINE)).lower()
+    missing = [word for word in SEARCHED if word.lower() not in headings]
+    assert not missing, ", ".join(missing)
+    assert "excludeOutboundPorts" in SYMPTOMS
+
+
+@pytest.mark.parametrize("name", ["troubleshooting.md", "kubernetes.md"])
+def test_commands_for_operators_need_no_checkout(name):
+    text = (ROOT / "docs" / name).read_text("utf-8")
+    commands = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE) + re.findall(r"`([^`\n]*)`", text)
+    assert not [line for line in commands if re.search(r"(?<!/)\bexamples/", line)]
