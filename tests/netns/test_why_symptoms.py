@@ -267,6 +267,16 @@ def test_a_probe_or_hook_is_reset_where_mutual_tls_is_strict_and_it_is_not_rewri
     assert lab.why("--probe")[0] == "NI329"
 
 
+def test_an_application_on_loopback_is_reset_behind_a_proxy_that_is_up(lab):
+    lab.deploy(workload())
+    lab.stand_ins.serve(lab.pod, 9090, answer(b"200"), host="127.0.0.1")
+    server = lab.proxy(inbound=True)
+    assert talk(lab.client, lab.pod.address, 9090, first=REQUEST) == "reset"
+    assert server.seen == [f"{lab.pod.address}:9090"]
+    code, text = lab.why("--from", KUBELET, "--port", "9090")
+    assert (code, "127.0.0.1" in text.splitlines()[0]) == ("NI305", True), text
+
+
 def test_metrics_are_unreachable_for_a_scraper_outside_of_the_mesh(lab):
     lab.deploy(workload("containers: [{name: web, image: web}]", 'prometheus.io/scrape: "true", prometheus.io/port: "8080"'), STRICT)
     open_application(lab, strict=True)
