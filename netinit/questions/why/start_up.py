@@ -78,6 +78,7 @@ def examine_init_containers(pod: PodInQuestion, asked: WhyQuestion) -> Iterator[
     for one in found[:MAX_LISTED]:
         text, _, remedy = one.text.partition("; ")
         about, has_ended = f"init container {quote(one.subject)}", "terminated" in mapping(state.get(one.subject, {}).get("state"))
+        text = text.removeprefix(f"{about} ")
         if has_ended:
             yield passed(INIT, "it has ended, though it ran before the proxy", about)
         elif asked.is_start or state:
