@@ -37,10 +37,10 @@ ENV OF_PYTHON="libc-bin libc6 libexpat1 libffi8 lib${PYTHON}-minimal lib${PYTHON
 
 # For each a root with those files in a merged /usr, their licences, and a paragraph about each package where scanners look
 # for it. Taken are libraries, Python, programs, what they read in /etc, and licences. Left out are tables of locales, what
-# wants a shell, and of Python what is for terminals and tests, a server that nobody starts (xmlrpc), or what wants a
+# wants a shell, and of Python what is for terminals, mail and tests, what is there twice, servers that are never started, or what wants a
 # library that is not there (SQLite, readline, and for the init container OpenSSL).
 ENV TAKEN="^/(usr/)?lib(64)?/|bin/(ip6?tables|ipset|ldconfig|nft|python3|xtables)|^/etc/(ld\.so|protocols|services)|^/usr/share/doc/[^/]+(/copyright)?$" \
-    LEFT_OUT="/(binfmt\.d|gconv|locale|systemd|[^/]*-linux-musl|curses|ensurepip|idlelib|pydoc_data|sqlite3|test|turtledemo|xmlrpc)(/|$)|/(doctest|pdb|pydoc|turtle)\.py|\
+    LEFT_OUT="/(binfmt\.d|gconv|locale|systemd|[^/]*-linux-musl|curses|ensurepip|idlelib|pydoc_data|sqlite3|test|turtledemo|xmlrpc)(/|$)|/(_pydecimal|_pyio|cgi|cgitb|doctest|imaplib|mailbox|nntplib|pdb|pickletools|poplib|pydoc|telnetlib|turtle)\.py|\
 /lib-dynload/_?(bz2|crypt|ctypes_test|curses|dbm|lzma|nis|ossaudiodev|readline|sqlite3|test|uuid|xx)|\
 /ip6?tables-apply|/sitecustomize" \
     OF_OPENSSL="/lib-dynload/_(hashlib|ssl)"
