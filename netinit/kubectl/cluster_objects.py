@@ -22,6 +22,7 @@ from netinit.questions.why.objects import (
     SERVICE,
     SERVICE_ENTRY,
     SERVICE_LABEL,
+    SIDECAR,
     SLICE,
 )
 from netinit.questions.why.services import PODS
@@ -29,7 +30,7 @@ from netinit.questions.why.services import PODS
 RESOURCES = {  # kind -> what kubectl calls it, with its version, because kubectl may have cached an older one
     SLICE: "endpointslices.v1.discovery.k8s.io", POLICY: "networkpolicies.v1.networking.k8s.io",
     MUTUAL: "peerauthentications.security.istio.io", DESTINATION: "destinationrules.networking.istio.io",
-    SERVICE_ENTRY: "serviceentries.networking.istio.io",
+    SERVICE_ENTRY: "serviceentries.networking.istio.io", SIDECAR: "sidecars.networking.istio.io",
 }  # fmt: skip
 WEBHOOKS = "mutatingwebhookconfigurations"
 _NOT_INSTALLED = "doesn't have a resource type"  # kubectl's words where a CRD is missing: then there are no such objects
@@ -97,6 +98,8 @@ class ClusterReader:
         self.get(CONFIG_MAP, "configmap", MESH, "-n", ROOT_NAMESPACE)
         if asked.to:
             self.get(SERVICE_ENTRY, RESOURCES[SERVICE_ENTRY], "-A")
+            for place in dict.fromkeys((home, ROOT_NAMESPACE)):
+                self.get(SIDECAR, RESOURCES[SIDECAR], "-n", place)
 
     def _read_destination(self, asked: WhyQuestion, home: str) -> set[str]:
         """Read the Service at the other end, with its endpoints and pods; return its namespace."""

@@ -83,7 +83,7 @@ class Lab:
 
     def why_of_a_cluster(self, **asked):
         """The report where all objects of the cluster are known, as the plugin of kubectl reads them."""
-        known = read_objects(yaml.safe_load_all(self.file.read_text()), whole=("Service", "ServiceEntry", "PeerAuthentication"))
+        known = read_objects(yaml.safe_load_all(self.file.read_text()), whole=("Service", "ServiceEntry", "Sidecar", "PeerAuthentication"))
         chosen = next(one for one in known.workloads if one.name == "web")
         return why_of_objects(read_asked(**asked), chosen, known, options=Options(pid=str(self.pod.pid)), outlook=Outlook())
 
@@ -237,6 +237,17 @@ def test_what_is_not_registered_is_reset_where_the_mesh_passes_on_nothing_else(l
     assert (talk(lab.pod, EXTERNAL, 443), talk(lab.pod, EXTERNAL, 443, uid=PROXY)) == ("reset", "welcome")
     found = lab.why_of_a_cluster(to="api.example.com:443")
     assert (found.cause.code, "REGISTRY_ONLY" in found.cause.text) == ("NI334", True), found.text
+
+
+def test_a_service_that_the_sidecar_does_not_import_is_reset_where_it_passes_on_nothing_else(lab):
+    closed = "outboundTrafficPolicy: {mode: REGISTRY_ONLY}, egress: [{hosts: [istio-system/*]}]"
+    sidecar = f"apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: default, namespace: shop}}\nspec: {{{closed}}}"
+    lab.deploy(workload(), service(), SERVER, sidecar)
+    lab.stand_ins.serve(lab.client, 5432, greet(b"welcome"))
+    lab.proxy(registered=())
+    assert (talk(lab.pod, DB, 5432), talk(lab.pod, DB, 5432, uid=PROXY)) == ("reset", "welcome")
+    code, text = lab.why("--to", "db:5432")
+    assert (code, 'add "shop/*" to the hosts of egress' in text.splitlines()[1]) == ("NI334", True), text
 
 
 def test_a_process_that_has_the_proxy_s_port_gets_what_is_captured(lab):

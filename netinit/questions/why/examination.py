@@ -123,8 +123,8 @@ def _follow_out(asked: WhyQuestion, to: Endpoint, pod: PodInQuestion, known: Evi
     if pod.facts and not pod.host_network:
         yield from _ask_out(asked, targets, pod, known, answers)
         yield from [unknown(RULES, problem, pod.title)] if problem else []
-    if service is None and not any(one.outcome == UNKNOWN for one in missing) and any(one.verdict == CAPTURED for one in answers):
-        yield examine_registry(pod, to, known.objects)
+    if not any(one.outcome == UNKNOWN for one in missing) and any(one.verdict == CAPTURED for one in answers):
+        yield from examine_registry(pod, to, service, known.objects)
     is_past = any(one.verdict == DIRECT and one.change for one in answers) or bool(pod.facts and pod.facts.shared_owners)
     if found and not asked.udp:
         yield from _examine_servers(pod, found, known, is_past=is_past)

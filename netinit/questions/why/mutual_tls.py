@@ -14,6 +14,7 @@ from netinit.questions.why.objects import (
     MUTUAL,
     ROOT_NAMESPACE,
     ClusterObjects,
+    age_of,
     name_of,
     namespace_of,
     selects,
@@ -46,7 +47,7 @@ def find_mode(server: PodInQuestion, port: int, objects: ClusterObjects) -> tupl
     As in Istio: that of the workload comes before that of its namespace, and this before that of the root namespace; of several, the
     oldest. A port's mode (portLevelMtls) is by the pod's port, and only where the workload is selected.
     """
-    by_age = sorted(objects.by_kind.get(MUTUAL, ()), key=_time_of)
+    by_age = sorted(objects.by_kind.get(MUTUAL, ()), key=age_of)
     here = [one for one in by_age if namespace_of(one) == server.namespace]
     of_workload = [one for one in here if spec_of(one).get("selector") and selects(spec_of(one)["selector"], server.labels)]
     of_namespace = [one for one in here if not spec_of(one).get("selector")]
@@ -58,10 +59,6 @@ def find_mode(server: PodInQuestion, port: int, objects: ClusterObjects) -> tupl
         if mode and mode != UNSET:
             return mode, name_object(MUTUAL, namespace_of(one), name_of(one))
     return PERMISSIVE, ""
-
-
-def _time_of(one: Tree) -> str:
-    return string(mapping(one.get("metadata")).get("creationTimestamp"))
 
 
 def is_mode_known(objects: ClusterObjects) -> bool:

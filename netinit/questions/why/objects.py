@@ -17,11 +17,11 @@ MAX_LISTED = 5  # of the same kind, in a sentence or as steps
 DEFAULT_NAMESPACE, ROOT_NAMESPACE = "default", "istio-system"
 SERVICE, SLICE, ENDPOINTS, POLICY = "Service", "EndpointSlice", "Endpoints", "NetworkPolicy"
 MUTUAL, DESTINATION, SERVICE_ENTRY = "PeerAuthentication", "DestinationRule", "ServiceEntry"
-CONFIG_MAP = "ConfigMap"
+SIDECAR, CONFIG_MAP = "Sidecar", "ConfigMap"
 _GROUPS = {  # Knative has a Service too, Calico a NetworkPolicy
     SERVICE: "", ENDPOINTS: "", SLICE: "discovery.k8s.io", POLICY: "networking.k8s.io", MUTUAL: "security.istio.io",
-    DESTINATION: "networking.istio.io", SERVICE_ENTRY: "networking.istio.io", CONFIG_MAP: "", "Namespace": "",
-    "MutatingWebhookConfiguration": "admissionregistration.k8s.io",
+    DESTINATION: "networking.istio.io", SERVICE_ENTRY: "networking.istio.io", SIDECAR: "networking.istio.io", CONFIG_MAP: "",
+    "Namespace": "", "MutatingWebhookConfiguration": "admissionregistration.k8s.io",
 }  # fmt: skip
 SERVICE_LABEL = "kubernetes.io/service-name"
 
@@ -34,6 +34,11 @@ def name_of(tree: Tree) -> str:
 def namespace_of(tree: Tree) -> str:
     """The object's namespace."""
     return string(mapping(tree.get("metadata")).get("namespace")) or DEFAULT_NAMESPACE
+
+
+def age_of(tree: Tree) -> str:
+    """When the object was made: of two, the older one comes first."""
+    return string(mapping(tree.get("metadata")).get("creationTimestamp"))
 
 
 def spec_of(tree: Tree) -> Tree:

@@ -19,7 +19,7 @@ SHOP = [
     {"words": "get service db -n shop *", "file": "service-db.json"},
     {"words": "get endpointslices.v1.discovery.k8s.io -n shop -l kubernetes.io/service-name=db *", "file": "slices-db.json"},
 ]
-NOTHING = [{"words": "get networkpolicies* *"}, {"words": "get peerauthentications* *"}, {"words": "get destinationrules* *"}, {"words": "get configmap istio -n istio-system *"}, {"words": "get serviceentries* *"}, {"words": "get pods -n shop -l app=db *"}, {"words": "get deployment db *"}]
+NOTHING = [{"words": "get networkpolicies* *"}, {"words": "get peerauthentications* *"}, {"words": "get destinationrules* *"}, {"words": "get configmap istio -n istio-system *"}, {"words": "get serviceentries* *"}, {"words": "get sidecars* *"}, {"words": "get pods -n shop -l app=db *"}, {"words": "get deployment db *"}]
 
 
 def read(name):

@@ -160,17 +160,69 @@ ALL = ("ServiceEntry", "Service")
         (ONLY, ('"*.example.com"',), "api.example.com:443", ALL, "passed"),
         (ONLY, ('"*.example.com"',), "example.com:443", ALL, "failed"),
         (ONLY, ("other.example.com",), "api.example.com:443", ALL, "failed"),
-        (MESH.replace("SETTINGS", "{}"), (), "api.example.com:443", (), "passed"),
+        (MESH.replace("SETTINGS", "{}"), (), "api.example.com:443", ("Sidecar",), "passed"),
+        (MESH.replace("SETTINGS", "{}"), (), "api.example.com:443", (), "asks"),
         (MESH.replace("SETTINGS", "{"), (), "api.example.com:443", ALL, "unknown"),
-        (MESH.replace("SETTINGS", "[]"), (), "api.example.com:443", ALL, "passed"),
+        (MESH.replace("SETTINGS", "[]"), (), "api.example.com:443", (*ALL, "Sidecar"), "passed"),
         (NAMESPACE, (), "api.example.com:443", ALL, "unknown"),
     ],
 )  # fmt: skip
 def test_what_is_not_registered_is_reset_where_the_mesh_passes_on_nothing_else(mesh, entries, to, whole, outcome):
     found = ask(workload(), mesh, *[ENTRY.replace("HOST", one) for one in entries], whole=whole, to=to)
     (step,) = [one for one in found.steps if one.name == "registry"]
-    assert (step.outcome, step.code) == (outcome, "" if outcome == "passed" else "NI334"), found.text
+    outcome, code = ("unknown", "") if outcome == "asks" else (outcome, "" if outcome == "passed" else "NI334")
+    assert (step.outcome, step.code) == (outcome, code), found.text
     assert (found.cause == step) == (outcome == "failed")
+
+
+def sidecar(spec, namespace="shop", name="s", made="2026-01-01T00:00:00Z"):
+    """A Sidecar resource."""
+    return f"apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: {name}, namespace: {namespace}, creationTimestamp: {made}}}\nspec: {{{spec}}}"
+
+
+CLOSED, OPEN = "outboundTrafficPolicy: {mode: REGISTRY_ONLY}", "outboundTrafficPolicy: {mode: ALLOW_ANY}"
+SELF = "workloadSelector: {labels: {app: web}}"
+
+
+def only(*hosts, mode="REGISTRY_ONLY"):
+    """A Sidecar's spec that imports these hosts."""
+    return f"outboundTrafficPolicy: {{mode: {mode}}}, egress: [{{hosts: {json.dumps(hosts)}}}]"
+
+
+
+@pytest.mark.parametrize(
+    ("sidecars", "to", "mesh", "outcome"),
+    [
+        ((sidecar(CLOSED),), "api.example.com:443", "{}", "failed"),
+        ((sidecar(OPEN),), "api.example.com:443", "outboundTrafficPolicy: {mode: REGISTRY_ONLY}", "passed"),
+        ((sidecar(CLOSED, "istio-system"),), "api.example.com:443", "{}", "failed"),
+        ((sidecar(CLOSED, "istio-system"), sidecar(OPEN)), "api.example.com:443", "{}", "passed"),
+        ((sidecar(CLOSED), sidecar(f"{OPEN}, {SELF}")), "api.example.com:443", "{}", "passed"),
+        ((sidecar(CLOSED, made="2026-02-01T00:00:00Z"), sidecar(OPEN)), "api.example.com:443", "{}", "passed"),
+        ((sidecar(f"{CLOSED}, workloadSelector: {{labels: {{app: other}}}}"),), "api.example.com:443", "{}", "passed"),
+        ((sidecar(CLOSED, "data"),), "api.example.com:443", "{}", "passed"),
+        ((sidecar(only("~/*")),), "db:5432", "{}", "failed"),
+        ((sidecar(only("~/*", mode="ALLOW_ANY")),), "db:5432", "{}", "passed"),
+        ((sidecar(only("./*")),), "db:5432", "{}", ""),
+        ((sidecar(only("istio-system/*", "shop/db.shop.svc.cluster.local")),), "db:5432", "{}", ""),
+        ((sidecar(only("*/api.shop.svc.cluster.local")),), "db:5432", "{}", "failed"),
+        ((sidecar("egress: [5, {hosts: [~]}, {hosts: 7}], workloadSelector: [], outboundTrafficPolicy: 5"),), "db:5432", "{}", "passed"),
+    ],
+)  # fmt: skip
+def test_a_sidecar_resource_decides_what_the_proxy_knows_and_what_becomes_of_the_rest(sidecars, to, mesh, outcome):
+    whole = (*ALL, "Sidecar")
+    found = ask(workload(), service(), DB, MESH.replace("SETTINGS", mesh), *sidecars, whole=whole, to=to)
+    steps = [one for one in found.steps if one.name == "registry"]
+    assert [one.outcome for one in steps] == ([outcome] if outcome else []), found.text
+    assert (found.cause in steps) == (outcome == "failed"), found.text
+
+
+def test_what_a_sidecar_does_not_import_is_not_registered_by_a_service_entry():
+    entry, mesh = ENTRY.replace("HOST", "api.example.com"), MESH.replace("SETTINGS", "{}")
+    for hosts, code in (("./*", None), ("istio-system/*", "NI334"), ("*/*.example.com", None), ("~/*", "NI334")):
+        one = sidecar(only(hosts))
+        found = ask(workload(), mesh, entry, one, whole=(*ALL, "Sidecar"), to="api.example.com:443")
+        assert (found.cause and found.cause.code) == code, (hosts, found.text)
 
 
 def test_a_service_and_what_goes_past_the_proxy_are_not_asked_about_in_the_registry():
