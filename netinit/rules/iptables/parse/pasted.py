@@ -147,6 +147,7 @@ class _PastedReader:
         self._left_out: list[str] = []
         self._warnings: list[str] = []
         self._compared = 0
+        self._normal: dict[tuple[str, Family], tuple[object, ...]] = {}  # the rules that were compared, by their text
         mutations = [line for line in self._lines if _COMMAND.search(line) and _is_mutation(line)]
         self._hash_is_prompt = bool(mutations) and all(_PROMPTED.match(line) for line in mutations)
 
@@ -399,13 +400,20 @@ class _PastedReader:
         elif operation == "D" and rest:
             rules = segment.rules.get(chain, [])
             self._look_through(number, len(rules))
-            wanted = normalise(text, family)
-            same = next((at for at, one in enumerate(rules) if normalise(one, family) == wanted), None)
+            wanted = self._normalise(text, family)
+            same = next((at for at, one in enumerate(rules) if self._normalise(one, family) == wanted), None)
             if same is None:
                 raise wrong(number, f"-D {quote(chain)}: it deletes a rule that is not there; {FORM}")
             del rules[same]
         elif operation != "Z":
             raise wrong(number, f"the command is not understood; {FORM}")
+
+    def _normalise(self, text: str, family: Family) -> tuple[object, ...]:
+        """A key that all notations of a rule share; each text is read once."""
+        found = self._normal.get((text, family))
+        if found is None:
+            found = self._normal[text, family] = normalise(text, family)
+        return found
 
     def _look_through(self, number: int, count: int) -> None:
         self._compared += count
