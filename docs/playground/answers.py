@@ -31,7 +31,7 @@ from netinit.questions.picture import draw_rules
 from netinit.questions.rule_sources import Made, RuleSource, find_planned
 from netinit.rules.layouts import plan
 from netinit.rules.render import render
-from netinit.simulate.draw import Box, render_dot
+from netinit.simulate.draw import render_dot
 
 MAX_PODS = 10  # that are answered for: more make a page that nobody reads
 MAX_SHOWN = 200_000  # characters of an answer: some thousand lines
@@ -148,20 +148,12 @@ def show_rules(asked: dict[str, str]) -> Answer:
 
 
 def draw_path(asked: dict[str, str]) -> Answer:
-    """The picture as a text for Graphviz, of the first pod: the rules on the connection's path, or the table nat."""
+    """The picture as a text for Graphviz, of the first pod: the rules that decide, with the connection's path."""
     one, question = _find(asked)[0], _question(asked)
     picture, _ = draw_rules(one, question if question.names_an_end else Question())
-    path = {name: {chain: _only_hit(box) for chain, box in boxes.items() if box.hit} for name, boxes in picture.tables.items()}
-    shown = {name: boxes for name, boxes in path.items() if boxes}
-    shown = shown or {name: boxes for name, boxes in picture.tables.items() if name == "nat"} or picture.tables
-    if not shown:
+    if not picture.tables:
         return {"text": "no rules to draw"}
-    picture = replace(picture, tables=shown)
     return {"text": picture.caption or picture.title, "dot": render_dot(picture)}
-
-
-def _only_hit(box: Box) -> Box:
-    return replace(box, rows=tuple([row for row in box.rows if row.hit]))
 
 
 def list_bypasses(asked: dict[str, str]) -> Answer:

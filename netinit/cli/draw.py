@@ -17,7 +17,7 @@ from netinit.cli.values import OneOf
 from netinit.library.rule_reading import RuleChoice, find_rule_source
 from netinit.options import Options
 from netinit.questions.connections import Question
-from netinit.questions.picture import draw_rules
+from netinit.questions.picture import EVERY_TABLE, draw_rules
 from netinit.rules.model import TABLES
 from netinit.simulate.draw import Picture, render_dot, render_mermaid, render_text
 
@@ -35,7 +35,10 @@ FAMILY_NAMES = {"ipv4": IPV4, "ipv6": IPV6}
 @click.option(
     "--family", type=OneOf(tuple(FAMILY_NAMES)), help="The address family (default: that of --to or --from, else ipv4)."
 )
-@click.option("--table", "tables", type=OneOf(TABLES), multiple=True, help="Draw only this table; may be repeated.")
+@click.option(
+    "--table", "tables", type=OneOf((*TABLES, EVERY_TABLE)), multiple=True,
+    help="Draw this table; may be repeated (default: nat, and what else captures or decides).",
+)  # fmt: skip
 @color_option
 @ask_about_a_connection
 @rule_source_options

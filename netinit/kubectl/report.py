@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import ClusterError, NetinitError, ParseError
+from netinit.base.errors import ClusterError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import escape
 from netinit.base.tree import Tree, mapping, sequence, string, strings
@@ -38,7 +38,7 @@ MAX_VALUE = 300  # characters of an annotation's value that are shown
 # Keys of proxy.istio.io/config that change rules, with the annotation of the same kind.
 _RULES_OF_CONFIG = {"interceptionMode": INTERCEPTION_MODE, "statusPort": STATUS_PORT}
 _VARIABLES = (*VARIABLES, TUNNEL_VARIABLE)  # of its proxyMetadata
-QUESTIONS = {"Rules compared": "verify", "Traffic": "audit", "Rules": "draw", "Doctor": "doctor"}
+QUESTIONS = {"Rules compared": ("verify",), "Traffic": ("audit",), "Rules": ("draw", "--table", "all"), "Doctor": ("doctor",)}
 
 
 @click.command("report")
@@ -75,9 +75,11 @@ def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Itera
         return
     yield from _section("Pod", _describe_pod(pod, facts))
     yield from _section("Options", [format_options(facts.options), *[f"{field}: {key}" for field, key in facts.origins.items()]])
-    for title, verb in QUESTIONS.items():
+    for title, (verb, *words) in QUESTIONS.items():
         try:
-            found = ask_first(sources, pod, PodQuestion(verb, (), facts.options))
+            found = ask_first(sources, pod, PodQuestion(verb, tuple(words), facts.options))
+            if words and found.code == OptionError.exit_code:  # an older agent, which draws all tables without being asked
+                found = ask_first(sources, pod, PodQuestion(verb, (), facts.options))
         except ClusterError as error:
             yield from _section(title, [str(error)])
             continue

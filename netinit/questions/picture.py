@@ -10,15 +10,19 @@ from netinit.base.net import IPV4, Family
 from netinit.questions.answers import answer_question
 from netinit.questions.connections import Question, make_packet
 from netinit.questions.rule_sources import PLAN, RuleSource
-from netinit.simulate.draw import Picture, make_picture
+from netinit.questions.several_pods import list_some
+from netinit.simulate.draw import Picture, choose_tables, make_picture
+
+EVERY_TABLE = "all"
 
 
 def draw_rules(
     rule_source: RuleSource, question: Question, family: Family | None = None, tables: Sequence[str] = ()
 ) -> tuple[Picture, tuple[str, ...]]:
-    """Draw the rules of a family (default: that of the connection, else IPv4) and all tables or those named, with warnings.
+    """Draw the rules of a family (default: that of the connection, else IPv4), with warnings.
 
-    If the question names a connection, the rules on its path are highlighted, and the caption is the answer. Raises OptionError.
+    Draws the tables that are named, all for EVERY_TABLE, by default those that decide where packets go. If the question names a
+    connection, the rules on its path are highlighted, and the caption is the answer. Raises OptionError.
     """
     warnings, rules = rule_source.warnings, rule_source.rules
     source, trace, caption = next(iter(rules.rulesets)), None, ""
@@ -39,4 +43,11 @@ def draw_rules(
     if chosen not in rulesets:
         raise OptionError(f"--family: {chosen.name} is off in this namespace")
     title = f"{chosen.name} rules, {'as the options plan them' if source == PLAN else f'live ({source})'}"
-    return make_picture(rulesets[chosen], title=title, trace=trace, caption=caption, tables=tables), warnings
+    ruleset = rulesets[chosen]
+    if EVERY_TABLE in tables:
+        tables = ()
+    elif not tables:
+        tables = choose_tables(ruleset, trace)
+        hidden = [table for table in make_picture(ruleset, title=title).tables if table not in tables]
+        title += f"; --table all also draws {list_some(hidden)}" if hidden else ""
+    return make_picture(ruleset, title=title, trace=trace, caption=caption, tables=tables), warnings

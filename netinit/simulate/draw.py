@@ -7,15 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from html import escape as escape_html
+from itertools import groupby, pairwise, product
+from textwrap import wrap
 
-from netinit.base.sanitize import Lines, escape, lines, quote
+from netinit.base.sanitize import MAX_RULE_LENGTH, Lines, escape, lines, quote, shorten
+from netinit.base.tables import count
+from netinit.rules.model import NAT
 from netinit.simulate.hooks import STAGES, TABLES_OF_THE_KERNEL
+from netinit.simulate.phrases import phrase_rule
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, list_reachable
-from netinit.simulate.trace import Trace
+from netinit.simulate.trace import DROPPED, UNKNOWN, Trace
 
 LIT = "▶"
 MAX_OF_A_KIND = 4  # rules of one purpose shown before they are summarised
+MAX_STACKED = 8  # chains of a table that are tied to those of the next: there may be thousands
+_FONT = 'fontname="Helvetica"'
+_GRAPH = f'rankdir=TB, ranksep=0.4, nodesep=0.3, pad=0.2, bgcolor="#ffffff", labelloc=t, labeljust=l, {_FONT}'
+_NODE = f'shape=plain, {_FONT}, fontsize=10, fontcolor="#0f172a"'
+_EDGE = f'{_FONT}, fontsize=9, color="#94a3b8", fontcolor="#475569", arrowsize=0.7'
+_CLUSTER = 'fontsize=10, fontcolor="#475569", color="#cbd5e1", style=rounded'
+_PROXY = 'shape=box, style="rounded,filled", margin="0.15,0.05"'
+_REACHED, _NOT_REACHED = 'fillcolor="#fff7e6", color="#d97706", penwidth=2', 'fillcolor="#dbeafe", color="#2563eb"'
+_HIT, _BUILTIN, _CHAIN = ("#d97706", "#fff7e6", 2), ("#475569", "#e2e8f0", 1), ("#94a3b8", "#f1f5f9", 1)  # frame, title, width
+_BACK_OF_HIT = ' bgcolor="#ffedd5"'
+_TITLE_WIDTH, _ROW_WIDTH, _TARGET_WIDTH = 84, 38, 24  # letters in a line of a drawing that is read at 900 pixels
 _PLAIN = frozenset(" !'()*+,-./=?_~→…")  # characters without meaning in Mermaid (icons, formulas, directives), HTML and Markdown
 _CLASSES = (
     "classDef chain fill:#ffffff,stroke:#94a3b8,color:#0f172a,text-align:left",
@@ -30,7 +46,8 @@ class Row:
     """One rule, or the number of further rules of the same kind (`more`)."""
 
     number: int
-    condition: str  # iptables syntax; empty: always
+    rule: str  # its conditions in iptables syntax; empty: always
+    condition: str  # the same in words
     purpose: str  # netinit's; empty for foreign rules
     target: str  # short form
     to: str = ""  # chain a jump leads to
@@ -40,11 +57,19 @@ class Row:
     more: int = 0
     comment: str = ""  # the comment of a foreign rule
 
-    def format(self, dots: str, arrow: str, count: str) -> str:
-        """The rule in a node's label: `dots` replace the number of a row that counts others, `count` has {} for the packets."""
+    @property
+    def label(self) -> str:
+        """The number, or dots if the row counts others."""
+        return "…" if self.more else str(self.number)
+
+    @property
+    def details(self) -> str:
+        """The comment of a foreign rule, and the live counter."""
         comment = f" with comment {quote(self.comment)}" if self.comment else ""
-        counted = count.format(self.packets) if self.packets is not None else ""
-        return f"{dots if self.more else self.number} {self.condition or 'all'} {arrow} {self.target}{comment}{counted}"
+        return comment + (f" ({count(self.packets, 'packet')})" if self.packets is not None else "")
+
+    def __str__(self) -> str:
+        return f"{self.label} {self.condition or 'all'} → {self.target}{self.details}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +121,24 @@ def make_picture(
     return Picture(title, caption, drawn)
 
 
+def choose_tables(ruleset: Ruleset, trace: Trace | None = None) -> tuple[str, ...]:
+    """The tables that say where packets go: nat, those that capture or drop by policy, and the one that decides about `trace`.
+
+    All tables if none of these has rules, or if it is not known what decides.
+    """
+    cause = trace.cause if trace else None
+    if trace and trace.verdict in (DROPPED, UNKNOWN) and not cause:
+        return tuple(ruleset.tables)
+    deciding = {NAT, cause.table if cause else NAT}
+    chosen = [name for name, chains in ruleset.tables.items() if name in deciding or any(map(_decides, chains.values()))]
+    has_rules = any(chain.rules for name in chosen for chain in ruleset.tables[name].values())
+    return tuple(chosen if has_rules else ruleset.tables)
+
+
+def _decides(chain: LoadedChain) -> bool:
+    return _is_shown_empty(chain.policy) or any(loaded.rule.target.captures_at for loaded in chain.rules)
+
+
 def _is_shown_empty(policy: str) -> bool:
     return policy not in ("", "ACCEPT")
 
@@ -115,25 +158,27 @@ def _shorten(rows: list[Row]) -> list[Row]:
     last = rows[-1]
     rest = len(rows) - len(shown)
     counted = [row.packets for row in rows if row not in shown and row.packets is not None]
-    more = Row(last.number, f"{rest} more like {'these' if len(shown) > 1 else 'this'}", last.purpose, last.target,
-               last.to, last.port, packets=sum(counted) if counted else None, more=rest)  # fmt: skip
+    text = f"{rest} more like {'these' if len(shown) > 1 else 'this'}"
+    more = Row(last.number, text, text, last.purpose, last.target, last.to, last.port,
+               packets=sum(counted) if counted else None, more=rest)  # fmt: skip
     return [*shown, more]
 
 
 def _row(loaded: LoadedRule, hit: bool) -> Row:
     target = loaded.rule.target
-    condition = loaded.bare_text
+    rule = f" {loaded.bare_text}"
     for end in (" -j ", " -g "):
-        condition = f" {condition}".rpartition(end)[0].strip() if end in f" {condition}" else condition
+        rule = rule.rpartition(end)[0] if end in rule else rule
+    condition = escape(shorten(phrase_rule(loaded.rule), MAX_RULE_LENGTH))
     return Row(
-        number=loaded.number, condition=condition, purpose=loaded.purpose, target=target.label(), to=target.calls,
+        number=loaded.number, rule=rule.strip(), condition=condition, purpose=loaded.purpose, target=target.label(), to=target.calls,
         port=target.captures_at, hit=hit, packets=loaded.packets, comment=loaded.comment,
     )  # fmt: skip
 
 
 def render_text(picture: Picture) -> Lines:
     """Render one tree per table; a chain is expanded at the first jump to it, and a packet's path marked with ▶."""
-    printed = [picture.title, *([picture.caption] if picture.caption else [])]
+    printed = [*([picture.caption] if picture.caption else []), picture.title]
     if not picture.tables:
         printed += ["", "(no rules)"]
     for table, boxes in picture.tables.items():
@@ -159,13 +204,9 @@ def _chain(boxes: dict[str, Box], box: Box, head: str, below: str, shown: set[st
 
 def _rule(row: Row, shown: set[str]) -> str:
     mark = f"{LIT} " if row.hit else ""
-    arrow = "→ " if row.to else ""
     again = " (see above)" if row.to in shown else ""
-    count = f"  [{row.packets} packets]" if row.packets is not None else ""
-    comment = f"  with comment {quote(row.comment)}" if row.comment else ""
     purpose = f"  # {row.purpose}" if row.purpose else ""
-    number = f"{row.number} " if not row.more else "… "
-    return f"{mark}{number}{row.condition or 'all'} {arrow}{row.target}{again}{comment}{purpose}{count}"
+    return f"{mark}{row.label} {row.rule or 'all'} {'→ ' if row.to else ''}{row.target}{again}{row.details}{purpose}"
 
 
 def render_mermaid(picture: Picture) -> str:
@@ -175,7 +216,7 @@ def render_mermaid(picture: Picture) -> str:
         printed.append(f'  subgraph {_node("table", table)}["{_escape(table)}"]')
         for box in boxes.values():
             style = "lit" if box.hit else "builtin" if box.policy else "chain"
-            texts = [(_escape(row.format("…", "→", " ({})")), row.hit) for row in box.rows]
+            texts = [(_escape(str(row)), row.hit) for row in box.rows]
             label = "<br/>".join([f"<b>{text}</b>" if is_bold else text for text, is_bold in [(_escape(box.name), True), *texts]])
             printed.append(f'    {_node(table, box.name)}["{label}"]:::{style}')
         printed.append("  end")
@@ -213,37 +254,67 @@ def _is_plain(letter: str) -> bool:
 
 
 def render_dot(picture: Picture) -> str:
-    """Render a digraph: a cluster per table, a node per chain, an edge per jump or redirection."""
-    printed = [
-        "digraph netinit {",
-        f"  graph [rankdir=LR, labelloc=t, fontname=Helvetica, label={_quote_dot(picture.caption or picture.title)}];",
-        "  node [shape=box, style=filled, fillcolor=white, fontname=Courier, fontsize=10];",
-        "  edge [fontname=Helvetica, fontsize=9, color=slategray];",
-    ]
+    """Render a digraph: a cluster per table, a node per chain, an edge per jump or redirection; as wide as a page."""
+    printed = ["digraph netinit {", f"  graph [{_GRAPH}, label={_label_title(picture)}];", f"  node [{_NODE}];", f"  edge [{_EDGE}];"]
     for table, boxes in picture.tables.items():
-        printed += [f"  subgraph {_quote_dot(f'cluster_{table}')} {{", f"    label={_quote_dot(table)};"]
-        for box in boxes.values():
-            colour = ", fillcolor=gray92" if box.policy else ""
-            if box.hit:
-                colour = ", fillcolor=cornsilk, color=darkorange, penwidth=2"
-            rows = [f"{'> ' if row.hit else ''}{row.format('...', '->', ' [{}]')}" for row in box.rows]
-            texts = [box.name + (f" (policy {box.policy})" if box.policy else ""), "", *rows]
-            label = "".join([_escape_dot(text) + "\\l" for text in texts])
-            printed.append(f"    {_quote_dot(f'{table}/{box.name}')} [label=\"{label}\"{colour}];")
+        printed.append(f"  subgraph {_quote_dot(f'cluster_{table}')} {{")
+        printed.append(f"    graph [label={_quote_dot(f'table {table}')}, {_CLUSTER}];")
+        printed += [f"    {_quote_dot(f'{table}/{box.name}')} [label={_label_box(box)}];" for box in boxes.values()]
         printed.append("  }")
+    reached = {row.port for _, _, row in picture.edges() if row.hit}
     for port in picture.ports():
-        printed.append(f'  {_quote_dot(f"proxy :{port}")} [shape=box, style="rounded,filled", fillcolor=lightblue];')
+        printed.append(f"  {_quote_dot(f'proxy :{port}')} [{_PROXY}, {_REACHED if port in reached else _NOT_REACHED}];")
     for table, chain, row in picture.edges():
-        end = f"{table}/{row.to}" if row.to else f"proxy :{row.port}"
-        style = ", color=darkorange, penwidth=2.5" if row.hit else ""
-        printed.append(f"  {_quote_dot(f'{table}/{chain}')} -> {_quote_dot(end)} [label={_quote_dot(str(row.number))}{style}];")
+        start, end = f"{table}/{chain}", f"{table}/{row.to}" if row.to else f"proxy :{row.port}"
+        style = ', color="#d97706", penwidth=2.5' if row.hit else ""
+        printed.append(f"  {_quote_dot(start)} -> {_quote_dot(end)} [label={_quote_dot(f' {row.label}')}{style}];")
+    printed += [f"  {_quote_dot(above)} -> {_quote_dot(below)} [style=invis];" for above, below in _stack(picture)]
     return "".join([line + "\n" for line in [*printed, "}"]])
 
 
+def _stack(picture: Picture) -> Iterator[tuple[str, str]]:
+    """The chains that stand below others, so that each table is drawn below the one before it."""
+    called = {(table, row.to) for table, _, row in picture.edges()}
+    for (above, upper), (below, lower) in pairwise(picture.tables.items()):
+        roots = [f"{below}/{name}" for name in lower if (below, name) not in called]
+        leaves = [f"{above}/{box.name}" for box in upper.values() if not any(row.to in upper for row in box.rows)]
+        yield from product(leaves[:MAX_STACKED], roots[:MAX_STACKED])
+
+
+def _label_title(picture: Picture) -> str:
+    """The verdict, and below it whose rules these are."""
+    rows = [f'<font point-size="14"><b>{_wrap(picture.caption or picture.title, _TITLE_WIDTH)}</b></font>']
+    if picture.caption:
+        rows.append(f'<font point-size="10" color="#475569">{_wrap(picture.title, _TITLE_WIDTH)}</font>')
+    cells = "".join([f'<tr><td align="left" balign="left">{row}</td></tr>' for row in rows])
+    return f'<<table border="0" cellborder="0" cellspacing="0" cellpadding="3">{cells}</table>>'
+
+
+def _label_box(box: Box) -> str:
+    """A chain as a table: its name, and a row for each rule, in which equal parts stand below each other."""
+    colour, back, width = _HIT if box.hit else _BUILTIN if box.policy else _CHAIN
+    policy = f"  (policy {box.policy})" if box.policy else ""
+    rows = [f'<tr><td colspan="5" align="left" bgcolor="{back}"><b>{_html(box.name)}</b>{_html(policy)}</td></tr>']
+    for row in box.rows:
+        target = _wrap(f"{row.target}{row.details}", _TARGET_WIDTH)
+        texts = [row.label, _wrap(row.condition or "all", _ROW_WIDTH), "→", target]
+        texts = [f"<b>{text}</b>" if row.hit else text for text in texts]
+        attributes = f'align="left" balign="left" valign="top"{_BACK_OF_HIT if row.hit else ""}'
+        rows.append("<tr>" + "".join([f"<td {attributes}>{text}</td>" for text in [*texts, ""]]) + "</tr>")
+    attributes = f'border="{width}" cellborder="0" cellspacing="0" cellpadding="3" color="{colour}" bgcolor="#ffffff"'
+    return f"<<table {attributes}>{''.join(rows)}</table>>"
+
+
+def _wrap(text: str, width: int) -> str:
+    """The text in lines of at most `width` letters."""
+    return '<br align="left"/>'.join([_html(line) for line in wrap(escape(text), width)] or [" "])
+
+
+def _html(text: str) -> str:
+    """Escape text for a label with markup."""
+    return escape_html(escape(text))
+
+
 def _quote_dot(text: str) -> str:
-    return f'"{_escape_dot(text)}"'
-
-
-def _escape_dot(text: str) -> str:
-    """Escape text for a DOT string: quotes, label escapes and HTML entities."""
-    return escape(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")
+    """Quote text as a DOT string: quotes, label escapes and HTML entities are escaped."""
+    return '"' + escape(text).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") + '"'

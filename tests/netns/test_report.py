@@ -9,7 +9,7 @@ import pytest
 from netinit.kubectl.redaction import redact
 from programming import REDIRECT, needs, run_tool
 
-ASKED = (("verify", *REDIRECT), ("audit", "--live", "--full"), ("draw", "--live"), ("doctor", *REDIRECT), ("explain", "--live", "--all", "--to", "10.7.7.7:80"))
+ASKED = (("verify", *REDIRECT), ("audit", "--live", "--full"), ("draw", "--live", "--table", "all"), ("doctor", *REDIRECT), ("explain", "--live", "--all", "--to", "10.7.7.7:80"))
 TABLE = """table inet zqtable {
   set zqset {
     type ipv4_addr; comment "zqnote of the set"

@@ -190,7 +190,21 @@ def test_lint_ends_with_1_for_errors_and_with_0_for_warnings_unless_strict(run):
 def test_draw_puts_the_sentence_above_the_picture(run):
     done = run("netinit draw -i * --to 1.2.3.4:80 --table nat")
     assert done.code == 0
-    assert done.out.splitlines()[1].startswith("captured: goes to the proxy on 15001")
+    assert done.out.startswith("captured: goes to the proxy on 15001")
+
+
+@pytest.mark.parametrize(("line", "drawn", "others"), [
+    ("-i * -b *", ["nat"], "filter"),
+    ("-i * -b * --to 1.2.3.4:80", ["nat"], "filter"),
+    ("-i * -b * -m TPROXY --from 10.0.0.9 --to-port 80", ["mangle", "nat"], "filter"),
+    ("-i * -b * --table filter", ["filter"], ""),
+    ("-i * -b * --table all", ["nat", "filter"], ""),
+])  # fmt: skip
+def test_draw_shows_the_tables_that_decide_and_names_the_others(run, line, drawn, others):
+    printed = run(f"netinit draw --ipv6 off {line}").out.splitlines()
+    assert [text.removeprefix("table ") for text in printed if text.startswith("table ")] == drawn
+    title = next(text for text in printed if text.startswith("IPv4 rules"))
+    assert title == "IPv4 rules, as the options plan them" + (f"; --table all also draws {others}" if others else "")
 
 
 PODS = """

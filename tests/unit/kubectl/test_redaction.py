@@ -199,3 +199,14 @@ def test_options_of_rules_keep_their_values_and_other_annotations_their_length(k
     }  # fmt: skip
     assert set(values) - {"example.com/owner"} <= {*known_keys()}
     assert {"netinit.io/ipv6", "traffic.sidecar.istio.io/excludeInboundPorts"} <= {*ANNOTATIONS}
+
+
+def test_an_older_agent_that_draws_all_tables_unasked_is_not_asked_for_them(kubectl):
+    pod = {"words": f"get pod {NAME} -n {SPACE} --ignore-not-found -o json", "stdout": json.dumps({**Marks().pod(), "metadata": {"name": NAME, "namespace": SPACE, "uid": "u"}})}
+    refused = {"words": "asked *draw*--table*", "stdout": json.dumps({"code": 2, "answer": "", "notes": "'all' is not a table"})}
+    answered = {"words": "asked *draw*", "stdout": json.dumps({"code": 0, "answer": "table filter", "notes": ""})}
+    node = {"words": "get node worker-1 *", "stdout": json.dumps({"status": {}})}
+    done = kubectl(f"report {NAME} -n {SPACE} --plain", pod, *AGENTS, refused, answered, node)
+    section = done.out.split("## Rules\n")[1].split("## ")[0]
+    assert "netinit draw: exit code 0" in section
+    assert "table filter" in section

@@ -15,7 +15,7 @@ from netinit.cli.draw import render_svg
 from netinit.options import Options
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.packet_inputs import Surroundings
-from netinit.simulate.draw import make_picture, render_dot, render_mermaid, render_text
+from netinit.simulate.draw import choose_tables, make_picture, render_dot, render_mermaid, render_text
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.listed_rules import load_listing
@@ -137,3 +137,49 @@ def test_chains_that_call_each_other_are_drawn_all_the_same():
 def test_no_rules_are_a_picture_too():
     made = make_picture(load_listing({}, IPV4), title="nothing")
     assert [bool(render(made)) for render in FORMATS.values()] == [True] * 3
+
+
+def test_a_drawing_says_in_words_what_rules_ask_for():
+    conditions = {row.condition for box in picture(LINES[0]).tables["nat"].values() for row in box.rows}
+    assert {"not uid 1337, to lo", "TCP port 15090", "TCP but not port 15008, uid 1337, not to 127.0.0.1, to lo", ""} <= conditions
+    for form in ("dot", "mermaid"):
+        assert "not uid 1337, to lo" in FORMATS[form](picture(LINES[0]))
+        assert "--uid-owner" not in FORMATS[form](picture(LINES[0]))
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    ("-p tcp -m tcp ! --dport 15008 -j RETURN", "TCP but not port 15008"),
+    ("-p udp -m udp --sport 53:54 -j RETURN", "UDP from port 53 to 54"),
+    ("-p tcp -m multiport --dports 80,443 -j RETURN", "TCP port 80 or 443"),
+    ("! -p tcp -j RETURN", "not TCP"),
+    ("-o lo -m owner ! --uid-owner 1337 -j RETURN", "not uid 1337, to lo"),
+    ("-m owner --gid-owner 5-7 -j RETURN", "gid 5 to 7"),
+    ("! -s 10.0.0.0/8 -d 10.0.0.1/32 -j RETURN", "not from 10.0.0.0/8, to 10.0.0.1"),
+    ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j RETURN", "TCP with SYN"),
+    ("-p tcp -m tcp ! --tcp-flags FIN,RST NONE -j RETURN", "TCP but not with none of FIN/RST"),
+    ("-m mark --mark 0x539/0xfff -j RETURN", "mark under the mask 0xfff is 0x539"),
+    ("-m conntrack ! --ctstate DNAT -j RETURN", "connection is not DNAT"),
+    ("-m recent --name x -j RETURN", "`-m recent --name x` (not known to netinit) holds"),
+    ("-j RETURN", ""),
+])  # fmt: skip
+def test_each_condition_has_words(text, words):
+    listing = f"*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT {text}\nCOMMIT\n"
+    made = make_picture(load_listing(parse_listing(listing), IPV4), title="live")
+    assert made.tables["nat"]["OUTPUT"].rows[0].condition == words
+
+
+def test_a_table_that_decides_about_the_connection_is_drawn_too():
+    listing = "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -j RETURN\nCOMMIT\n*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j DROP\nCOMMIT\n"
+    ruleset = load_listing(parse_listing(listing), IPV4)
+    assert choose_tables(ruleset) == ("nat",)
+    assert choose_tables(ruleset, simulate(make_outbound(AROUND, "1.2.3.4", 80, uid=1, gid=1), ruleset, AROUND)) == ("nat", "filter")
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_the_drawing_is_readable_where_a_page_has_900_pixels(line):
+    if not shutil.which("dot"):
+        pytest.skip("graphviz is not installed: apt-get install graphviz")
+    ruleset = load_plan(plan(Options.from_argv(line.split())), IPV4)
+    made = make_picture(ruleset, title="rules", tables=choose_tables(ruleset))
+    width = float(re.search(r'<svg width="(\d+)pt"', render_svg(made))[1]) / 0.75
+    assert 13.3 * min(1, 900 / width) >= 9, f"letters of 10 points are too small in {width:.0f} pixels"
