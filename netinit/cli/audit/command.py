@@ -10,7 +10,8 @@ import click
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.output import show_artefact, show_object
 from netinit.base.tables import count
-from netinit.cli.audit.formats import render_markdown, render_page
+from netinit.cli.audit.markdown import render_markdown
+from netinit.cli.audit.page import render_page
 from netinit.cli.console import answer, color_option, note, say, warn
 from netinit.cli.findings import FORMATS, JSON, TEXT, format_options, ignore_options, render
 from netinit.cli.flags import ANY_NAMESPACE, FlagCommand

@@ -12,6 +12,7 @@ from netinit.questions.findings import STDIN
 from netinit.questions.several_pods import list_some, name_pods
 
 Row = dict[str, Any]
+Collected = tuple[Row, list[str], list[str]]  # a row, the names of all pods that have it, and where it is in their files
 CAUSES = {  # an intent -> the cause in a sentence
     kinds.FOREIGN_RULES: "because of foreign rules", kinds.NOT_KNOWN: "that cannot be evaluated",
     kinds.CONFIGURATION: "because of the configuration", kinds.DESIGN: "by design",
@@ -50,9 +51,7 @@ def _describe_one(pod: Mapping[str, Any], *, everything: bool) -> Iterator[str]:
 def _describe_several(pods: Sequence[Mapping[str, Any]], *, everything: bool) -> Iterator[str]:
     """Say each thing once, with the pods that it is about, the most dangerous first; a summary comes before all."""
     yield from summarise_all(pods)
-    rulings = _collect((pod, ruling) for pod in pods for ruling in pod["assertions"])
-    rows = _collect((pod, row) for pod in pods for row in pod["traffic"])
-    rows.sort(key=lambda one: _ORDER[one[0]["kind"]])
+    rulings, rows = collect_rulings(pods), collect_rows(pods)
     for ruling, names, _ in rulings:
         if ruling["result"] != "proved":
             yield from _describe_ruling(ruling, names)
@@ -70,9 +69,19 @@ def _describe_several(pods: Sequence[Mapping[str, Any]], *, everything: bool) ->
             yield from _describe_ruling(ruling, names)
 
 
-def _collect(found: Iterator[tuple[Mapping[str, Any], Row]]) -> list[tuple[Row, list[str], list[str]]]:
+def collect_rows(pods: Sequence[Mapping[str, Any]]) -> list[Collected]:
+    """The traffic of all pods, each row once, the most dangerous first."""
+    return sorted(_collect((pod, row) for pod in pods for row in pod["traffic"]), key=lambda one: _ORDER[one[0]["kind"]])
+
+
+def collect_rulings(pods: Sequence[Mapping[str, Any]]) -> list[Collected]:
+    """The rulings on the assertions of all pods, each once."""
+    return _collect((pod, ruling) for pod in pods for ruling in pod["assertions"])
+
+
+def _collect(found: Iterator[tuple[Mapping[str, Any], Row]]) -> list[Collected]:
     """Each row once, with the names of all pods that have it, and where it is in their files."""
-    known: dict[str, tuple[Row, list[str], list[str]]] = {}
+    known: dict[str, Collected] = {}
     for pod, row in found:
         _, names, places = known.setdefault(repr(_without_place(row)), (row, [], []))
         names.append(pod["name"])
@@ -104,13 +113,17 @@ def summarise_all(pods: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def merge_equal(pods: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Join pods with equal results to one, which has the names of all."""
+    return [{**pod, "name": name_pods(names)} for pod, names in group_equal(pods)]
+
+
+def group_equal(pods: Sequence[Mapping[str, Any]]) -> list[tuple[dict[str, Any], list[str]]]:
+    """The first of pods with equal results, with the names of all of them, which its warnings leave out."""
     known: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for pod in pods:
         key = repr([[_without_place(row) for row in pod["traffic"]], pod["assertions"], pod["options"], _without_name(pod)])
         known.setdefault(key, (pod, []))[1].append(pod["name"])
     return [
-        {**pod, "name": name_pods(names), "warnings": _without_name(pod) if len(names) > 1 else pod["warnings"]}
-        for pod, names in known.values()
+        ({**pod, "warnings": _without_name(pod) if len(names) > 1 else pod["warnings"]}, names) for pod, names in known.values()
     ]
 
 

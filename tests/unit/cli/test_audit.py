@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -237,7 +238,7 @@ def test_the_page_loads_nothing_and_shows_foreign_names_as_text(run, tmp_path):
     done, _ = ask(run, "--pod", str(file), "--format", "html", "--assert", "tcp is captured")
     page = Page()
     page.feed(done.out)
-    assert page.loads == []
+    assert all(re.fullmatch(r"#[a-z]+(-\d+)?", link) for link in page.loads), "it leads to places in itself alone"
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert "<script src=//evil>\\u202e" in page.text
     assert "prefers-color-scheme: dark" in done.out

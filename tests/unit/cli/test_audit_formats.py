@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from audits import DB, FOREIGN, QUIET, REFUTED, WEB
 from netinit.base.version import __version__
-from netinit.cli.audit.formats import render_markdown, render_page
+from netinit.cli.audit.markdown import render_markdown
+from netinit.cli.audit.page import render_page
 
 
 def test_markdown_has_a_section_with_both_tables_for_each_pod():
@@ -44,55 +47,61 @@ def test_markdown_escapes_every_character_that_is_markup():
     assert found.splitlines()[2] == r"## \\\`\*\_\{\}\[\]\<\>\(\)\#\+\-\.\!\|\~\\x1b\\n"
 
 
-def test_the_page_has_a_section_with_both_tables_for_each_pod():
-    page = render_page([WEB, QUIET], "2026-01-02 <now>")
-    start, end = page.index("<section>"), page.index("\n<footer>")
-    assert page[start:end] == """\
-<section>
-<h2>Pod &quot;web&quot;</h2>
-<p>2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by design.</p>
-<p class="dim"><code>netinit apply -b &#x27;*&#x27;</code></p>
-<p class="warning">not all is known</p>
-<div class="table"><table>
-<thead><tr><th>By</th><th>Traffic</th><th>Who</th><th>Because</th><th>To close it</th></tr></thead>
-<tbody>
-<tr><td><span class="by foreign">foreign</span></td>\
-<td>what rules of others decide<div class="dim"><code>foreign</code></div></td>\
-<td><div>TCP inbound</div><div>TCP &lt;out&gt;</div><div class="dim">for example TCP to 192.0.2.1:80</div></td>\
-<td><div>rule 1 of nat OUTPUT</div><div>rule 2</div></td><td>delete the rule</td></tr>
-<tr><td><span class="by design">design</span></td><td>what the proxy sends<div class="dim"><code>proxy</code></div></td>\
-<td><div>uid 1337</div><div class="dim">for example TCP to 192.0.2.2:80</div></td><td><div>no loops</div></td><td></td></tr>
-<tr><td><span class="by covered">covered</span></td><td>goes to the proxy on 15001<div class="dim"><code>captured</code></div></td>\
-<td><div>TCP outbound</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
-</tbody>
-</table></div>
-<div class="table"><table>
-<thead><tr><th>Result</th><th>Assertion</th><th>Counterexample</th><th>What would change it</th></tr></thead>
-<tbody>
-<tr><td><span class="by refuted">refuted</span></td><td><div>no way out</div><code>tcp is captured</code></td>\
-<td><div>TCP to 192.0.2.4:80</div><div>direct: no rule</div><details><summary>its path</summary>\
-<div><code>OUTPUT nat OUTPUT 1: -j X</code></div><div><code>direct</code></div></details></td>\
-<td><div>without -x: captured</div><div>--ipv6 on: refused</div></td></tr>
-<tr><td><span class="by proved">proved</span><div>unless container &quot;app&quot; changes the rules: &lt;it&gt; is privileged</div></td>\
-<td><code>udp is direct</code></td><td></td><td></td></tr>
-<tr><td><span class="by proved">proved</span></td><td><code>ipv6 is refused</code></td><td></td><td></td></tr>
-<tr><td><span class="by unknown">unknown</span></td><td><code>sctp is direct</code></td><td></td><td></td></tr>
-</tbody>
-</table></div>
-</section>
-<section>
-<h2>Pod quiet</h2>
-<p>all traffic goes through the proxy.</p>
-<div class="table"><table>
-<thead><tr><th>By</th><th>Traffic</th><th>Who</th><th>Because</th><th>To close it</th></tr></thead>
-<tbody>
-<tr><td><span class="by covered">covered</span></td><td>goes to the proxy on 15001<div class="dim"><code>captured</code></div></td>\
-<td><div>TCP outbound</div><div class="dim">for example TCP to 192.0.2.3:80</div></td><td><div>all TCP</div></td><td></td></tr>
-</tbody>
-</table></div>
-</section>"""
+def entries_of(page, anchor):
+    """The entries of a section, as markup."""
+    section = page.split(f'<h2 id="{anchor}">')[1].split("</section>")[0]
+    return re.findall(r"<article .*?</article>", section, re.DOTALL)
+
+
+def test_the_page_has_a_whole_entry_for_what_is_to_be_acted_on():
+    page = render_page([WEB], "2026-01-02 <now>")
+    refuted, unknown, foreign = entries_of(page, "act")
+    assert foreign == """\
+<article id="act-1" class="foreign"><h3><span class="mark foreign">✘ foreign</span> \
+<span class="title">what rules of others decide <code>foreign</code></span></h3>\
+<dl><dt>Who</dt><dd><div>TCP inbound</div><div>TCP &lt;out&gt;</div></dd><dt>Because</dt><dd><div>rule 1 of nat OUTPUT</div><div>rule 2</div></dd>\
+<dt>To close it</dt><dd>delete the rule</dd><dt>Example</dt><dd>TCP to 192.0.2.1:80</dd><dt>At</dt><dd><code>web.yaml:7:9</code></dd></dl></article>"""
+    assert refuted == """\
+<article id="refuted-1" class="refuted"><h3><span class="mark refuted">✘ refuted</span> \
+<span class="title">no way out: <code>tcp is captured</code></span></h3>\
+<dl><dt>Counterexample</dt><dd><div>TCP to 192.0.2.4:80</div><div>direct: no rule</div><details><summary>its path</summary>\
+<div><code>OUTPUT nat OUTPUT 1: -j X</code></div><div><code>direct</code></div></details></dd>\
+<dt>What would change it</dt><dd><div>without <span class="option">-x</span>: captured</div>\
+<div><span class="option">--ipv6</span> on: refused</div></dd></dl></article>"""
+    assert "sctp is direct" in unknown
     assert page.startswith("<!doctype html>\n")
     assert page.endswith(f"<footer>netinit {__version__}, 2026-01-02 &lt;now&gt;</footer>\n</body>\n</html>\n")
+
+
+def test_the_page_folds_what_is_by_design_what_is_captured_and_what_is_proved():
+    page = render_page([WEB], "")
+    folded = [entry for anchor in ("design", "covered", "proved") for entry in entries_of(page, anchor)]
+    assert len(folded) == 4
+    for entry in folded:
+        assert re.match(r'<article id="[a-z]+-\d" class="[a-z]+"><details><summary>', entry)
+    assert not any("<details><summary><span" in entry for entry in entries_of(page, "act"))
+    assert "details-content" in page.split("@media print")[1], "on paper nothing can be unfolded"
+
+
+def test_the_page_says_first_what_to_act_on_and_has_a_table_of_contents():
+    page = render_page([WEB, QUIET], "")
+    places = [page.index(text) for text in ('class="summary"', "<nav", ">Act on this first</h2>", ">Pods</h2>", ">By design</h2>")]
+    assert places == sorted(places)
+    anchors = re.findall(r' id="([^"]+)"', page)
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert len(anchors) == len(set(anchors))
+    assert set(links) == set(anchors)
+    assert "<p>There is nothing to act on.</p>" in render_page([QUIET], "")
+
+
+def test_the_page_has_equal_pods_and_equal_traffic_once():
+    equal = [DB | {"name": f"Pod db-{number}"} for number in range(12)]
+    page = render_page([WEB, *equal], "")
+    assert len(entries_of(page, "pods")) == 2
+    assert len(entries_of(page, "design")) == 1, "it is the same in all thirteen"
+    assert "<details><summary>13 pods</summary>" in entries_of(page, "design")[0]
+    several = entries_of(page, "pods")[1]
+    assert all(f"<div>Pod db-{number}</div>" in several for number in range(12))
 
 
 def test_the_page_marks_as_markup_nothing_that_a_pod_names():
@@ -104,6 +113,6 @@ def test_the_page_marks_as_markup_nothing_that_a_pod_names():
     }  # fmt: skip
     pod = {"name": hostile, "options": hostile, "traffic": [foreign], "assertions": [refuted], "warnings": [hostile]}
     page = render_page([pod], hostile)
-    assert page.count("&lt;b&gt;\\x1b") == 16
+    assert page.count("&lt;b&gt;\\x1b") == 21
     assert hostile not in page
     assert "\x1b" not in page
