@@ -135,6 +135,10 @@ fuzz: install ## hostile templates, pods, annotations, configurations of the plu
 mutants: wants-root install ## change a condition of the package, some hundred times: does a test notice? SAMPLE=300 SEED=1 ROOMS='rules kernel' (root, hours)
 	@nice -n 15 $(BIN)/python tests/mutants.py --sample $(or $(SAMPLE),300) --seed $(or $(SEED),1) $(ROOMS)
 
+.PHONY: recording
+recording: $(PACKAGE) ## what `netinit demo` and `explain` print, as the pictures that play on the first page
+	@$(BIN)/python tests/recording.py
+
 DOCS := $(VENV)/.installed-docs
 .PHONY: docs
 docs: $(DOCS) ## build the documentation into site/, strictly: links, anchors and names are checked
@@ -192,10 +196,10 @@ $(PYODIDE)/pyodide.mjs: tests/browser/package.json tests/browser/package-lock.js
 browser-test: install $(PYODIDE)/pyodide.mjs ## the commands that ask no kernel, in Python for browsers (npm; 10 seconds)
 	@NETINIT_PYODIDE="$(abspath $(PYODIDE))" $(BIN)/pytest --timeout 300 -rs tests/browser $(ARGS)
 
-playground-test: docs ## the documentation's playground in Chromium (npm, chromium; a minute)
+playground-test: docs ## the documentation and its playground in Chromium (npm, chromium; a minute)
 	@test -e $(PYODIDE)/pyodide.mjs || { echo "npm is missing; as root: apt-get install npm"; exit 1; }
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo "chromium is missing; as root: apt-get install chromium"; exit 1; }
-	@NETINIT_SITE="$(abspath site)" $(BIN)/pytest --timeout 300 -rs -s tests/browser/test_playground.py $(ARGS)
+	@NETINIT_SITE="$(abspath site)" $(BIN)/pytest --timeout 300 -rs -s tests/browser/test_site.py tests/browser/test_playground.py $(ARGS)
 
 # In a network namespace of its own: the replicas of the webhook have addresses there, and nothing of the machine is asked.
 cluster-test: install ## the webhook against a real kube-apiserver and etcd, of the folder KUBEBUILDER_ASSETS (root; 5 minutes)

@@ -13,6 +13,9 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+SITE = os.environ.get("NETINIT_SITE", "")
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), "")
 FLAGS = (
     "--headless=new", "--no-sandbox", "--remote-debugging-pipe", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
@@ -20,6 +23,10 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
 PATIENCE = 120  # seconds for anything: a machine may be busy, and what takes longer hangs
+NEEDS = [
+    pytest.mark.skipif(not SITE, reason="NETINIT_SITE names no folder with the documentation: make playground-test"),
+    pytest.mark.skipif(not PROGRAM, reason="there is no chromium; as root: apt-get install chromium"),
+]
 KEYS = {"Tab": 9, "Enter": 13, "ArrowDown": 40, "Space": 32}
 
 

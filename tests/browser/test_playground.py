@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import json
-import os
 import threading
 from urllib.parse import urlsplit
 
@@ -13,11 +12,7 @@ import pytest
 
 import chromium
 
-SITE = os.environ.get("NETINIT_SITE", "")
-pytestmark = [
-    pytest.mark.skipif(not SITE, reason="NETINIT_SITE names no folder with the documentation: make playground-test"),
-    pytest.mark.skipif(not chromium.PROGRAM, reason="there is no chromium; as root: apt-get install chromium"),
-]
+SITE, pytestmark = chromium.SITE, chromium.NEEDS
 FORM = "document.forms.playground"
 STATUS = f"{FORM}.querySelector('[role=status]').textContent"
 TASKS = ["connection", "rules", "picture", "audit", "lint"]
@@ -51,13 +46,6 @@ def server():
     found.shutdown()
     found.server_close()
     thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = chromium.Chromium(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
 
 
 @pytest.fixture

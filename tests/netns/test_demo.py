@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
+import recording
 from netinit.base.errors import LabError
 from netinit.cli import demo
 from netinit.kernel import run
@@ -147,3 +150,16 @@ def test_a_plain_user_is_told_what_keeps_it_from_a_user_namespace(setting, reaso
     assert (done.returncode, done.stdout) == (1, "")
     assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+VARYING = re.compile(r"\d+(?= ms)|\d+(?= lines compared)|\(iptables-\w+\)")
+
+
+def test_the_recordings_on_the_first_page_are_what_the_commands_print():
+    printed = {command: recording.run(command) for command in recording.COMMANDS}
+    for name, size in recording.PICTURES.items():
+        picture = (Path(__file__).parents[2] / "docs" / "pictures" / name).read_text("utf-8")
+        shown = "".join("".join(text.itertext()) for text in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text"))
+        measured = iter(VARYING.findall(shown))
+        outputs = {command: VARYING.sub(lambda _: next(measured), text) for command, text in printed.items()}  # noqa: B023 - used at once
+        assert recording.render(outputs, *size) == picture, "`make recording` renews it"

@@ -122,6 +122,12 @@ def test_every_make_target_that_is_named_exists():
     assert named <= there
 
 
+@together("page", PAGES, ids=lambda page: page.name)
+def test_no_page_has_two_lines_alone(page):
+    lines = [line for line in written(page).splitlines() if line.strip() and not line.startswith("#")]
+    assert len(lines) > 2 or len(reference.PART.findall(page.read_text("utf-8"))) > 1, page.name
+
+
 # --- troubleshooting ---
 
 SYMPTOMS = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
