@@ -297,7 +297,7 @@ def _label_box(box: Box) -> str:
     rows = [f'<tr><td colspan="5" align="left" bgcolor="{back}"><b>{_html(box.name)}</b>{_html(policy)}</td></tr>']
     for row in box.rows:
         target = _wrap(f"{row.target}{row.details}", _TARGET_WIDTH)
-        texts = [row.label, _wrap(row.condition or "all", _ROW_WIDTH), "→", target]
+        texts = [row.label, _wrap_condition(row.condition or "all"), "→", target]
         texts = [f"<b>{text}</b>" if row.hit else text for text in texts]
         attributes = f'align="left" balign="left" valign="top"{_BACK_OF_HIT if row.hit else ""}'
         rows.append("<tr>" + "".join([f"<td {attributes}>{text}</td>" for text in [*texts, ""]]) + "</tr>")
@@ -308,6 +308,17 @@ def _label_box(box: Box) -> str:
 def _wrap(text: str, width: int) -> str:
     """The text in lines of at most `width` letters."""
     return '<br align="left"/>'.join([_html(line) for line in wrap(escape(text), width)] or [" "])
+
+
+def _wrap_condition(condition: str) -> str:
+    """The condition in lines that end behind a comma, where its parts fit into a line."""
+    parts: list[str] = []
+    for part in escape(condition).split(", "):
+        if parts and len(f"{parts[-1]}, {part}") <= _ROW_WIDTH:
+            parts[-1] += f", {part}"
+        else:
+            parts.append(part)
+    return '<br align="left"/>'.join([_wrap(part, _ROW_WIDTH + 1) for part in (*[f"{part}," for part in parts[:-1]], parts[-1])])
 
 
 def _html(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape as escape_html
@@ -111,12 +112,18 @@ def _mark(mark: str) -> str:
 
 
 def _traffic(anchor: str, rows: Iterable[Collected], links: Mapping[str, str]) -> Iterator[Item]:
+    rows = [*rows]
+    titles = Counter(heading(row) for row, _, _ in rows)
+    told = Counter((heading(row), *row["who"]) for row, _, _ in rows)
     for at, (row, names, places) in enumerate(rows, 1):
         because = _several(row["because"])
         body = [("Who", _several(row["who"])), ("Because", because), ("To close it", _words(row["closes"]))]
         body += [("Example", _plain(row["example"])), ("In", _some([links[name] for name in names] if links else [], "pods"))]
         body += [("At", _some([f"<code>{_plain(place)}</code>" for place in places], "places"))]
         title = f'{_plain(heading(row))} <code>{row["kind"]}</code>'
+        if titles[heading(row)] > 1:
+            detail = "; ".join(row["who"]) if told[(heading(row), *row["who"])] == 1 else f"in {name_pods(names)}"
+            title += f' <span class="detail">{_words(detail)}</span>'
         yield Item(f"{anchor}-{at}", title, _list(body), "unknown" if row["kind"] == kinds.UNANSWERED.name else row["by"])
 
 

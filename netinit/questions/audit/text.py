@@ -83,14 +83,15 @@ def _collect(found: Iterator[tuple[Mapping[str, Any], Row]]) -> list[Collected]:
     """Each row once, with the names of all pods that have it, and where it is in their files."""
     known: dict[str, Collected] = {}
     for pod, row in found:
-        _, names, places = known.setdefault(repr(_without_place(row)), (row, [], []))
+        _, names, places = known.setdefault(repr(_as_shown(row)), (row, [], []))
         names.append(pod["name"])
         places += _places(pod, row)
     return list(known.values())
 
 
-def _without_place(row: Row) -> Row:
-    return {key: value for key, value in row.items() if key not in {"line", "column"}}
+def _as_shown(row: Row) -> Row:
+    """The row without its place in a file and the exact number of its packets, which only JSON has."""
+    return {key: value for key, value in row.items() if key not in {"line", "column", "packets", "sets"}}
 
 
 def _places(pod: Mapping[str, Any], row: Row) -> list[str]:
@@ -120,7 +121,7 @@ def group_equal(pods: Sequence[Mapping[str, Any]]) -> list[tuple[dict[str, Any],
     """The first of pods with equal results, with the names of all of them, which its warnings leave out."""
     known: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
     for pod in pods:
-        key = repr([[_without_place(row) for row in pod["traffic"]], pod["assertions"], pod["options"], _without_name(pod)])
+        key = repr([[_as_shown(row) for row in pod["traffic"]], pod["assertions"], pod["options"], _without_name(pod)])
         known.setdefault(key, (pod, []))[1].append(pod["name"])
     return [
         ({**pod, "warnings": _without_name(pod) if len(names) > 1 else pod["warnings"]}, names) for pod, names in known.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from audits import DB, FOREIGN, QUIET, REFUTED, WEB
+from audits import DB, DESIGN, FOREIGN, QUIET, REFUTED, WEB
 from netinit.base.version import __version__
 from netinit.cli.audit.markdown import render_markdown
 from netinit.cli.audit.page import render_page
@@ -102,6 +102,21 @@ def test_the_page_has_equal_pods_and_equal_traffic_once():
     assert "<details><summary>13 pods</summary>" in entries_of(page, "design")[0]
     several = entries_of(page, "pods")[1]
     assert all(f"<div>Pod db-{number}</div>" in several for number in range(12))
+
+
+def test_entries_of_one_title_are_told_apart_where_they_are_folded():
+    page = render_page([DB | {"traffic": [DESIGN, DESIGN | {"who": ["UDP <in>", "TCP"]}]}], "")
+    first, second = entries_of(page, "design")
+    assert '<span class="detail">uid 1337</span></span></summary>' in first
+    assert '<span class="detail">UDP &lt;in&gt;; TCP</span></span></summary>' in second
+    assert 'class="detail"' not in render_page([WEB], "")
+    page = render_page([DB | {"traffic": [DESIGN]}, WEB | {"traffic": [DESIGN | {"because": ["uid"]}]}], "")
+    assert [re.findall('class="detail">([^<]*)<', entry) for entry in entries_of(page, "design")] == [["in Pod db"], ["in Pod &quot;web&quot;"]]
+
+
+def test_equal_traffic_is_one_entry_whatever_the_number_of_its_packets():
+    pods = [DB | {"name": f"Pod {packets}", "traffic": [DESIGN | {"packets": packets}]} for packets in ("1", "2")]
+    assert len(entries_of(render_page(pods, ""), "design")) == 1
 
 
 def test_the_page_marks_as_markup_nothing_that_a_pod_names():

@@ -183,3 +183,10 @@ def test_the_drawing_is_readable_where_a_page_has_900_pixels(line):
     made = make_picture(ruleset, title="rules", tables=choose_tables(ruleset))
     width = float(re.search(r'<svg width="(\d+)pt"', render_svg(made))[1]) / 0.75
     assert 13.3 * min(1, 900 / width) >= 9, f"letters of 10 points are too small in {width:.0f} pixels"
+
+
+def test_a_condition_is_broken_behind_a_comma_where_that_is_enough():
+    rules = "-A OUTPUT -p tcp ! --dport 53 -m owner ! --uid-owner 1337 -o lo -j ACCEPT\n"
+    ruleset = load_listing(parse_listing(f"*nat\n:OUTPUT ACCEPT [0:0]\n{rules}COMMIT\n"), IPV4)
+    drawn = render_dot(make_picture(ruleset, title="rules"))
+    assert '>TCP but not port 53, not uid 1337,<br align="left"/>to lo<' in drawn
