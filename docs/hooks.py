@@ -2,7 +2,7 @@
 """What mkdocs.yml does not say: pages and files of the project that stand outside of docs/.
 
 Links are written so that they hold in the repository, `../examples/pod.yaml` say. For the site those files are copied
-beside the pages, and the links to them are written anew. The playground gets Python for browsers from the folder
+beside the pages, and the links to them are rewritten. The playground gets Python for browsers from the folder
 NETINIT_PYODIDE, and what its answers import.
 """
 

@@ -27,11 +27,11 @@ from netinit.questions.several_pods import list_some, name_pods
 FAILED_TRAFFIC, FAILED, PASSED = 4, 1, 0  # exit codes, as of audit and of lint
 STALE = FindingKind(
     "NI117", "stale-baseline",
-    "A finding of the baseline no longer occurs. Delete its entry, or write the baseline anew.",
+    "A finding of the baseline no longer occurs. Delete its entry, or write a new baseline.",
 )
 _FORMAT = 1
 _HEAD = """\
-# Findings that are accepted for now: `netinit check` fails for others. Delete what is mended; --write-baseline writes all anew.
+# Findings that are accepted for now: `netinit check` fails for others. Delete what is fixed; --write-baseline rewrites the file.
 """
 
 

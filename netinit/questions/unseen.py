@@ -18,8 +18,8 @@ from netinit.simulate.symbolic.regions import Region, everything, in_states, not
 from netinit.simulate.symbolic.space import OUTBOUND, WITH_PORTS, CtState, Dim, Space
 from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN
 
-UNSENT = "that nobody can send: to port 0, or by uid or gid 4294967295"
-UNSEEN = "that nobody can see: their conntrack zone alone differs, and their answers find the way back alike"
+UNSENT = "that cannot be sent: to port 0, or by uid or gid 4294967295"
+UNSEEN = "that cannot be observed: only their conntrack zone differs, and their answers arrive all the same"
 MAX_USERS = 64  # combinations of users and groups that may answer, each a walk
 NO_ID = FULL_MASK  # (uid_t) -1, which stands for "no user" (include/linux/uidgid.h)
 

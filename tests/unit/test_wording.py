@@ -15,12 +15,13 @@ INSTEAD = {
     r"capture it: netinit apply": "add the init container",
     r"nothing here, for the proxy takes": "not capturable: the proxy handles TCP only",
     r"all but TCP": "non-TCP traffic",
+    r"\(a part of it\)": "(subset)",
     r"\bby [ug]id any but": "uid other than",
     r"\bany but \d": "other than",
     r"itself by (endpoint|loopback)": "its own pod IP; itself over loopback",
     r"nobody may send this": "dropped: no valid sender",
     r"nat would redirect it": "not redirected by nat, so rejected",
-    r"every other outbound connection goes": "all outbound TCP is captured; no exclusion matches",
+    r"every other (in|out)bound connection goes": "all outbound TCP is captured; no exclusion matches",
     r"\}? is taken\"": "OK: pods on this node will use",
     r"when the pod is made|(is|are) made again": "created, recreated",
     r"options that a CNI plugin makes of": "assuming what a CNI plugin derives from",
@@ -33,6 +34,8 @@ INSTEAD = {
     r"What templates may use": "Template functions and fields",
     r"^## Look$|^  - (Find out|Inside):$": "Inspect, Troubleshoot, Internals",
     r"made of its annotations": "derived from its annotations",
+    r"(?i)\b(writ\w*|creat\w*|made|make)\b[\w ]* anew\b": "rewrite, recreate",
+    r"\bthat nobody can \w+:": "that cannot be sent",
     r"\): with (everything|nothing)\b": "fully trusted, not trusted",
 }
 

@@ -16,7 +16,7 @@ _HEAD = r"\A(?:[ \t]*(?:#[^\n]*)?\r?\n)+"
 def rewrite(text: str, before: Any, after: Any) -> str:
     """Return the text of a document with the tree `before`, changed so that it has the tree `after`.
 
-    What cannot be changed in place is written anew: alone a value in flow style and a list of which no item stays; the whole
+    What cannot be changed in place is rewritten: alone a value in flow style and a list of which no item stays; the whole
     document, behind the comments at its head, where an anchor stands in the changed part or the text would not give `after`.
     """
     try:
@@ -140,7 +140,7 @@ class _Edits:
             raise _CannotEditError
 
     def _replace(self, place: TextPlace, after: Any) -> None:
-        """Write a value anew, behind its key or its dash."""
+        """Rewrite a value, behind its key or its dash."""
         column = place.start - self._line_start(place.start)
         is_item = place.start == place.value
         if not isinstance(after, (dict, list)) or not after:

@@ -31,7 +31,7 @@ Formatter = Callable[[Region, tuple[Interval, ...], Region], str]
 def describe(region: Region) -> str:
     """Describe a set by its values in each dimension, and say if it is only a part of their product."""
     text, whole = describe_values(region)
-    return text if whole else f"{text} (a part of it)"
+    return text if whole else f"{text} (subset)"
 
 
 def describe_values(region: Region) -> tuple[str, bool]:
@@ -76,7 +76,9 @@ def martians(space: Space) -> Region:
 def _protocol(region: Region, values: tuple[Interval, ...], _: Region) -> str:
     labels = [label.upper() if label in ("tcp", "udp") else label for label in region.space.dimension(Dim.PROTOCOL).labels]
     here, others = _split(values, labels)
-    return _few(here, others) if others else ""
+    if not others:
+        return ""
+    return f"non-{others[0]}" if len(others) == 1 and len(here) > 1 else _few(here, others)
 
 
 def _way(region: Region, values: tuple[Interval, ...], _: Region) -> str:

@@ -149,7 +149,7 @@ def judge_rules(one: ConnectionAnswer, about: str, *, udp: bool, client_in_mesh:
         return failed(RULES, NOT_AS_PLANNED, text, about, remedy=f"kubectl netinit fix POD, or on the node: {REPAIR}")
     if one.verdict == DROPPED:
         change = next((change for change, verdict in one.changes if verdict != DROPPED), "")
-        remedy = change or "remove the rule that drops it; if it is not netinit's, whoever made it knows why it is there"
+        remedy = change or "remove the rule that drops it; if it is not netinit's, ask its owner why it is there"
         return failed(RULES, DROPPED_CONNECTION, one.sentence, about, remedy=remedy)
     if one.verdict != DIRECT:
         return unknown(RULES, one.sentence, about)

@@ -15,7 +15,7 @@ NOT_INJECTED = FindingKind(
     "NI310", "not-injected",
     "The pod is not in the mesh: no proxy takes its traffic, so it sends plain text, and servers with STRICT mutual "
     "TLS refuse it. `netinit check-inject` shows what decides. Set the label on the pod template or on the "
-    "Namespace, and create the pods anew.",
+    "Namespace, and recreate the pods.",
 )
 
 NAME = "injection"
@@ -36,8 +36,8 @@ def examine_injection(pod: PodInQuestion) -> Iterator[Step]:
     else:
         yield failed(
             NAME, NOT_INJECTED, f"no proxy takes its traffic: {_describe_why(pod)}", pod.title,
-            remedy=f'set the label {INJECT}: "true" on the pod template, or istio-injection: enabled on the Namespace, and create the'
-            " pods anew; without the mesh, its servers must accept plain text",
+            remedy=f'set the label {INJECT}: "true" on the pod template, or istio-injection: enabled on the Namespace, and recreate'
+            " the pods; without the mesh, its servers must accept plain text",
             shown_by=_ask_cluster(pod),
         )  # fmt: skip
 

@@ -133,7 +133,7 @@ def examine_ports(pod: PodInQuestion) -> Iterator[Step]:
     for name, (port, protocol) in dict.fromkeys(wanted):
         if port in taken and protocol == "TCP" and problems < MAX_LISTED:
             problems += 1
-            text = f"wants port {port}, which is the proxy's ({taken[port]}): whoever comes second gets {IN_USE}"
+            text = f"wants port {port}, which is the proxy's ({taken[port]}): the second to bind it gets {IN_USE}"
             yield failed(PORTS, PORT_TAKEN, text, f"container {quote(name)}", remedy="let the application listen on another port")
     for place, number in Counter([place for _, place in dict.fromkeys(wanted)]).items():
         if number > 1 and problems < MAX_LISTED:

@@ -49,7 +49,7 @@ def finish(builder: Builder, options: Interception, table: str, chain: str) -> N
     """Send the chosen ports to a chain that captures."""
     why = "inbound connections to these ports go to the proxy"
     if options.inbound_ports == ALL:
-        why = "every other inbound connection goes to the proxy"
+        why = "all inbound TCP is captured; no exclusion matches"
     builder.append(table, ISTIO_INBOUND, chosen(options), to=Jump(chain=chain), why=why, origin="inbound_ports")
 
 

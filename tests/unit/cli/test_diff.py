@@ -263,7 +263,7 @@ def test_where_the_two_ports_are_excluded_the_layouts_treat_what_comes_in_alike_
     (pair,) = tree["compared"]
     inbound = [text for found in pair["differences"] if found["direction"] == "inbound" for text in found["who"]]
     assert [text for text in inbound if "IPv6" in text] == [
-        "IPv6: inbound in the state NEW or RELATED or INVALID or UNTRACKED (a part of it)",
+        "IPv6: inbound in the state NEW or RELATED or INVALID or UNTRACKED (subset)",
     ]  # fmt: skip
     inbound = [text for text in inbound if "IPv4" in text]
     assert inbound

@@ -37,7 +37,7 @@ def test_zones_with_other_numbers_are_no_difference(run, dump):
     done = run(["netinit", "diff", dump(), dump(("-j CT", "--zone 1", "--zone 7"))])
     assert done.code == 0, done.out
     assert "no packet is treated differently" in done.out
-    assert "that nobody can see: their conntrack zone alone differs, and their answers find the way back alike" in done.out
+    assert "that cannot be observed: only their conntrack zone differs, and their answers arrive all the same" in done.out
 
 
 def test_a_zone_in_which_answers_are_not_found_is_a_difference(run, dump):
@@ -53,7 +53,7 @@ def test_packets_that_nobody_can_send_are_no_difference(run, dump, tmp_path, whe
     other.write_text(f"{text}*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT {where} -j DROP\nCOMMIT\n")
     done = run(["netinit", "diff", dump(), str(other)])
     assert done.code == 0, done.out
-    assert "that nobody can send: to port 0, or by uid or gid 4294967295" in done.out
+    assert "that cannot be sent: to port 0, or by uid or gid 4294967295" in done.out
     found = json.loads(run(["netinit", "diff", "--json", dump(), str(other)]).out)
     jsonschema.validate(found, json.loads(SCHEMA.read_text()))
     (pair,) = found["compared"]
