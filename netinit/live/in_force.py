@@ -261,8 +261,8 @@ class ForceCheck:
             if not is_planned:
                 parts = divide(space, live, captured, marks_matter=False).parts
                 yield from self._check_parts(family, parts, wanted, judge)
-                lost = self._answers.by_rules(self._plan, planned, live, parts, self._is_foreign) if self._answers else ()
-                self._warn_of(family, lost)
+                if self._answers:
+                    self._warn_of(family, self._answers.by_rules(self._plan, live, parts, likely - captured, self._is_foreign))
             if copying:
                 self._warn_of(family, list_copied(divide(space, copying, captured).parts))
             if space.direction == OUTBOUND:

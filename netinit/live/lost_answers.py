@@ -1,4 +1,4 @@
-"""What keeps the answers to captured connections from coming back: foreign rules, and policy routing."""
+"""What keeps the answers to connections from coming back: foreign rules, and policy routing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from netinit.options import SettledOptions
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.answers import UserAndGroup
-from netinit.simulate.ruleset import RuleHit, Ruleset
+from netinit.simulate.ruleset import RuleHit, Ruleset, load_plan
 from netinit.simulate.symbolic.answer_walk import find_lost
+from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region
 
@@ -28,9 +29,14 @@ class LostAnswers:
     """Finds answers that do not come back, for `in_force.find_deviations`; the node's agent does not ask for them."""
 
     def by_rules(
-        self, plan: Plan, planned: Ruleset, live: Ruleset, parts: Iterable[Part], is_foreign: Callable[[RuleHit], bool]
+        self, plan: Plan, live: Ruleset, parts: Iterable[Part], others: Region, is_foreign: Callable[[RuleHit], bool]
     ) -> Iterator[tuple[RuleHit, str, Region]]:
-        """Yield foreign rules that keep answers to captured packets from coming back, what they do, and these packets."""
+        """Yield foreign rules that keep answers from coming back, what they do, and the packets that are answered.
+
+        `parts`: captured packets by what the live rules do to them; `others`: those that the plan does not capture.
+        """
+        planned = load_plan(plan, others.space.family)
+        parts = (*parts, *divide(others.space, live, others, marks_matter=False).parts)
         for hit, effect, region, _ in find_lost(planned, live, parts, find_proxy(plan.made_from), is_foreign):
             yield hit, effect, region
 

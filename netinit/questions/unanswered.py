@@ -1,4 +1,4 @@
-"""Captured connections whose answers foreign rules keep from coming back. Pure."""
+"""Connections whose answers foreign rules keep from coming back. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from netinit.simulate.symbolic.regions import Region, nothing
 
 
 def find_unanswered(subject: PodRules, partition: Partition) -> tuple[Lost, ...]:
-    """The foreign rules that lose answers to captured packets; empty if the options of the others are not known.
+    """The foreign rules that lose answers; empty if the options of the others are not known.
 
     Raises TooManyPartsError.
     """

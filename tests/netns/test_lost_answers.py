@@ -133,3 +133,33 @@ def test_a_pod_without_foreign_rules_loses_no_answer(require_netns, mode):
         for words, _, _ in CONNECTIONS.values():
             told = json.loads(run_tool(pod, "explain", "--live", "--json", *words).stdout)
             assert told["answer"] == {"arrives": True, "reason": ""}
+
+
+BLOCKLIST = f"table ip b {{\n chain input {{ type filter hook input priority 0; ip saddr {SHARED} tcp sport 9000 drop; }}\n}}"
+ZONE_OF_ANSWERS = (
+    f"table ip b {{\n chain pre {{ type filter hook prerouting priority -300; ip saddr {SHARED} ct zone set 7; }}\n"
+    " chain post { type nat hook postrouting priority 100; oifname eth0 snat to 10.77.0.9; }\n}"
+)  # fmt: skip
+EXCLUDED = {"a blocklist of sources": BLOCKLIST, "answers in another zone": ZONE_OF_ANSWERS}
+
+
+@together(("what", "backend"), [(what, backend) for what in EXCLUDED for backend in BACKENDS])
+def test_lost_answers_to_excluded_connections_are_told_too(require_netns, what, backend):
+    needs(backend)
+    options = ("-b", "*", "-i", "*", "-o", "9000", "--backend", backend)
+    with Pod(outside=(FAR, SHARED)) as pod:
+        start_servers(pod)
+        assert run_tool(pod, "apply", *options).returncode == 0
+        assert "answers" not in run_tool(pod, "verify", *options).stderr
+        add(pod, "ip addr add 10.77.0.9/24 dev eth0", EXCLUDED[what])
+        (arrived,) = pod.probe([Probe(SHARED, 9000, timeout=1)])
+        told = json.loads(run_tool(pod, "explain", "--live", "--json", "--to", f"{SHARED}:9000").stdout)
+        assert (told["verdict"], told["answer"]["arrives"]) == ("direct", False)
+        assert arrived.outcome != "answered"
+        verified = run_tool(pod, "verify", *options)
+        warnings = [line for line in verified.stderr.splitlines() if "the answers to direct connections" in line]
+        assert warnings
+        assert all("nft table ip b" in one and "for example " in one for one in warnings)
+        rows = json.loads(run_tool(pod, "audit", "--live", "--json", *options).stdout)["pods"][0]["traffic"]
+        assert "unanswered-direct" in {one["kind"] for one in rows}
+        assert any(one["kind"] == "port" for one in rows), "its packets still leave past the proxy"

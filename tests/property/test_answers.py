@@ -18,12 +18,12 @@ from netinit.simulate.answers import follow_answer
 from netinit.simulate.engine import simulate
 from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import with_plan
-from netinit.simulate.symbolic.answer_walk import find_loss, follow_answers, list_askers
+from netinit.simulate.symbolic.answer_walk import find_loss, follow_answers, is_known, list_askers
 from netinit.simulate.symbolic.boxes import list_boxes
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.space import packet_of
-from netinit.simulate.trace import CAPTURED, DELIVERED, UNKNOWN
+from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, SENT
 from randomness import SEED
 from strategies import made_options
 
@@ -72,17 +72,18 @@ def check(options, family, text, counted):
     for space in make_spaces([{family: ruleset}], {family: around(family)}, free=False):
         for part in divide(space, ruleset, marks_matter=False).parts:
             asked = list_askers(part.region)
-            if part.verdict != CAPTURED or part.fate != DELIVERED or not asked:
+            if (part.verdict, part.fate) not in ((CAPTURED, DELIVERED), (DIRECT, DELIVERED), (DIRECT, SENT)) or not asked:
                 continue
-            for end in follow_answers(ruleset, replace(part, region=asked), PROXY):
+            owner = PROXY if part.verdict == CAPTURED else None
+            for end in follow_answers(ruleset, replace(part, region=asked), owner):
                 box = next(iter(list_boxes(end.region)))
                 for choose in (lowest, highest, anywhere(random)):
                     packet, host = packet_of(space, corner(space, box, choose))
                     met = simulate(packet, ruleset, host)
-                    answer = follow_answer(met, ruleset, host, owner=PROXY)
+                    answer = follow_answer(met, ruleset, host, owner=owner)
                     assert answer is not None, (text, packet)
                     counted["answers"] += 1
-                    if end.fate == UNKNOWN:
+                    if not is_known(end):
                         counted["unknown"] += 1
                         continue
                     lost = bool(find_loss(end, part))

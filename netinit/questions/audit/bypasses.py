@@ -88,8 +88,8 @@ def _sort_all(subject: PodRules) -> list[tuple[Piece, ...]]:
     for partition in subject.partitions:
         captured = _captured_at_first(partition)
         found = find_unanswered(subject, partition)
-        lost = [Piece(kinds.UNANSWERED, region, part, hit, reason=effect) for hit, effect, region, part in found]
-        unanswered = unite([nothing(partition.space), *[one.region for one in lost]])
+        lost = [Piece(kinds.UNANSWERED_BY[part.verdict], region, part, hit, reason=effect) for hit, effect, region, part in found]
+        unanswered = unite([nothing(partition.space), *[one.region for one in lost if one.kind is kinds.UNANSWERED]])
         for piece in lost:
             rows.setdefault(_row(piece), []).append(piece)
         for part in partition.parts:
@@ -109,7 +109,7 @@ def _row(piece: Piece) -> tuple[object, ...]:
         return (kind, piece.region.space.direction)
     if kind is kinds.CAPTURED:
         return (kind, piece.region.space.direction, condition.redirect_port)
-    if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.SAFE, kinds.DROPPED, kinds.UNANSWERED):
+    if kind in (kinds.FOREIGN, kinds.UNKNOWN, kinds.SAFE, kinds.DROPPED, *kinds.UNANSWERED_BY.values()):
         return (kind, piece.region.space.direction, str(piece.cause), piece.part.reason if kind in (kinds.UNKNOWN, kinds.SAFE) else "")
     return (kind, piece.region.space.direction, piece.option if kind.intent == kinds.CONFIGURATION else "")
 
@@ -310,7 +310,7 @@ def _because(piece: Piece) -> str:
     rule = piece.cause.rules[0] if piece.cause else None
     if rule and rule.purpose:
         return rule.purpose + (f" ({piece.label})" if piece.label else "")
-    if rule and piece.kind is kinds.UNANSWERED:
+    if rule and piece.kind in kinds.UNANSWERED_BY.values():
         return f"a rule that is not netinit's {piece.reason}: {piece.cause}"
     if rule and piece.kind not in (kinds.UNKNOWN, kinds.SAFE):
         return f"a rule that is not netinit's: {piece.cause}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.findings import FindingKind
 from netinit.questions.findings import UNCAPTURED_IPV6
+from netinit.simulate import trace
 
 FOREIGN_RULES, NOT_KNOWN, CONFIGURATION, DESIGN, COVERED = "foreign", "unknown", "configuration", "design", "covered"
 WHERE_IPV4_IS_FIRST = "where the pod's first address is IPv4 (--ipv6 auto)"
@@ -48,6 +49,12 @@ RESOLVED = TrafficKind("resolved", COVERED, "DNS, captured by the proxy's resolv
 UNANSWERED = _bypass(
     FindingKind("NI220", "unanswered", "Foreign rules keep the proxy's answers to captured connections from coming back."),
     "captured by the proxy, whose answers do not come back", "change the rule, so that it lets answers pass", intent=COVERED,
+)
+UNANSWERED_DIRECT = _bypass(
+    FindingKind(
+        "NI222", "unanswered-direct", "Foreign rules keep the answers to connections that the plan does not capture from coming back."
+    ),
+    "direct connections whose answers do not come back", "change the rule, so that it lets answers pass", intent=COVERED,
 )
 FOREIGN = _bypass(
     FindingKind("NI201", "foreign", "Foreign rules decide about traffic before netinit's do."),
@@ -146,5 +153,7 @@ KINDS = tuple([kind for kind in [*globals().values()] if isinstance(kind, Traffi
 """All, in the order of a whole audit, which is that of their declarations: bypasses come with the most dangerous first."""
 BYPASSES = tuple([kind for kind in KINDS if kind.intent != COVERED])
 BY_NAME = {kind.name: kind for kind in KINDS}
-SHOWN = (*BYPASSES, UNANSWERED)
+UNANSWERED_BY = {trace.CAPTURED: UNANSWERED, trace.DIRECT: UNANSWERED_DIRECT}
+"""The kind of connections whose answers are lost, by verdict. Direct ones are of another kind besides."""
+SHOWN = (*BYPASSES, *UNANSWERED_BY.values())
 """What a report shows without being asked for all traffic."""

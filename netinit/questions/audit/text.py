@@ -19,6 +19,7 @@ CAUSES = {  # an intent -> the cause in a sentence
 }  # fmt: skip
 SIGNS = {"foreign": "✘", "unknown": "?", "configuration": "!", "design": "·", "covered": "✔"}
 UNANSWERED_SIGN = "!"
+UNANSWERED = tuple([kind.name for kind in kinds.UNANSWERED_BY.values()])
 RESULTS = {"proved": "✔", "refuted": "✘", "unknown": "?"}
 ALL = "--all says why"
 _ORDER = {kind.name: (kind.intent == kinds.COVERED, number) for number, kind in enumerate(kinds.KINDS)}
@@ -149,7 +150,7 @@ def heading(row: dict[str, Any]) -> str:
 
 def _describe_row(row: Row, names: Sequence[str] = (), places: Sequence[str] = ()) -> Iterator[str]:
     by = "" if row["by"] == "covered" else f" ({row['by']}, {row['kind']})"
-    yield f"{UNANSWERED_SIGN if row['kind'] == kinds.UNANSWERED.name else SIGNS[row['by']]} {heading(row)}{by}"
+    yield f"{UNANSWERED_SIGN if row['kind'] in UNANSWERED else SIGNS[row['by']]} {heading(row)}{by}"
     yield from [f"    in {name_pods(names)}"] if names else []
     yield from [f"    {who}" for who in row["who"]]
     yield from [f"    because: {reason}" for reason in row["because"]]

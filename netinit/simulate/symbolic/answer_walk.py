@@ -22,11 +22,11 @@ from netinit.simulate.symbolic.match_sets import Choice, SymbolicPackets, local,
 from netinit.simulate.symbolic.partition import ENDS, Part
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, Space
-from netinit.simulate.trace import CAPTURED, DELIVERED, SENT, UNKNOWN
+from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, SENT, UNKNOWN
 
 FOUND = "ESTABLISHED"  # the state of answers whose connection is found
-DROPS = "drops the answers to connections that the proxy captures"
-LOSES = "keeps the answers to connections that the proxy captures from coming back: {}"
+DROPS, LOSES = "drops the answers to {}", "keeps the answers to {} from coming back: {}"
+OF_VERDICT = {CAPTURED: "connections that the proxy captures", DIRECT: "direct connections"}
 NOT_FOUND = "the kernel does not find their connection in the zone of the answers"
 STAYS = "their mark is routed to this pod"
 NOT_TRACKED = "they are not tracked"
@@ -39,26 +39,36 @@ Lost = tuple[RuleHit, str, Region, Part]
 def find_lost(
     planned: Ruleset, live: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None, is_foreign: Callable[[RuleHit], bool]
 ) -> Iterator[Lost]:
-    """The connections among captured `parts` of the live rules whose answers are lost because of foreign ones; `owner` is the proxy.
+    """The connections among captured and direct `parts` of the live rules whose answers are lost because of foreign ones.
+
+    `owner` is the proxy, which answers captured connections. A rule that loses their answers is named for these alone.
 
     Raises TooManyPartsError.
     """
-    for effect, part, end in [*_list_lost(live, parts, owner)]:
+    named = set()
+    for effect, part, end in sorted(_list_lost(live, parts, owner), key=lambda one: one[1].verdict != CAPTURED):
         region = end.region
         hits = [one for one in (*part.path, *end.path) if _acts(one) and is_foreign(one)]
         before = divide(region.space, planned, region, marks_matter=False).parts if hits else ()
         anyway = unite([nothing(region.space), *[one.region for _, _, one in _list_lost(planned, before, owner)]])
-        if hits and (left := region - anyway):
+        if hits and (part.verdict == CAPTURED or str(hits[-1]) not in named) and (left := region - anyway):
+            named |= {str(hits[-1])} if part.verdict == CAPTURED else set()
             yield hits[-1], effect, left, part
 
 
 def _list_lost(ruleset: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None) -> Iterator[tuple[str, Part, Part]]:
     """Answers that do not come back: why, the part of what they answer, and where they end."""
     for part in parts:
-        if part.verdict == CAPTURED and part.fate == DELIVERED and (asked := list_askers(part.region)):
-            for end in follow_answers(ruleset, replace(part, region=asked), owner):
-                if effect := find_loss(end, part):
-                    yield effect, part, end
+        if not _is_received(part) or not (asked := list_askers(part.region)):
+            continue
+        for end in follow_answers(ruleset, replace(part, region=asked), owner if part.verdict == CAPTURED else None):
+            if effect := find_loss(end, part):
+                yield effect, part, end
+
+
+def _is_received(part: Part) -> bool:
+    """Whether somebody receives these packets: this host, or another one if they are direct."""
+    return part.fate == DELIVERED if part.verdict == CAPTURED else part.verdict == DIRECT and part.fate in (DELIVERED, SENT)
 
 
 def list_askers(region: Region) -> Region:
@@ -72,15 +82,20 @@ def list_askers(region: Region) -> Region:
 
 def find_loss(end: Part, part: Part) -> str:
     """Why answers are lost; empty if they arrive, or if it is not known."""
-    now = end.condition
+    now, whose = end.condition, OF_VERDICT[part.verdict]
     if end.fate in ENDS:
-        return DROPS
-    if end.fate == UNKNOWN:
+        return DROPS.format(whose)
+    if not is_known(end):
         return ""
     if (now.source, now.source_port, now.destination) != (KEPT, KEPT, KEPT):
-        return LOSES.format(NOT_TRACKED if UNTRACKED in (now.state, part.condition.state) else NOT_FOUND)
+        return LOSES.format(whose, NOT_TRACKED if UNTRACKED in (now.state, part.condition.state) else NOT_FOUND)
     expected = SENT if end.region.space.direction == INBOUND else DELIVERED
-    return "" if end.fate == expected else LOSES.format(STAYS)
+    return "" if end.fate == expected else LOSES.format(whose, STAYS)
+
+
+def is_known(end: Part) -> bool:
+    """Whether it is known what becomes of answers; what is masqueraded may keep the address that it had."""
+    return end.fate != UNKNOWN and end.condition.destination not in (None, InitialState.OWN)
 
 
 def _acts(hit: RuleHit) -> bool:
@@ -152,7 +167,12 @@ class _AnswerSets(PacketSets):
             destination=end.source, mark=MarkBits(), connection_mark=MarkBits(), state="INVALID",
         )  # fmt: skip
         if part.fate == SENT:
-            self._receive({(begin.replace(hook=PREROUTING, sender=False, in_interface=end.out_interface), ()): part.region})
+            coming = begin.replace(hook=PREROUTING, sender=False, in_interface=end.out_interface)
+            groups: Groups = {(coming, ()): part.region}
+            if isinstance(end.source, int):  # translated, and perhaps sent from that address already
+                same = part.region & within(self._space, Dim.SOURCE, [(end.source, end.source)])
+                groups = {(coming, ()): part.region - same, (coming.replace(destination=KEPT), ()): same}
+            self._receive(groups)
         else:
             self._send({(begin, ()): part.region})
         return self._list_ends(part.region)
@@ -168,8 +188,12 @@ class _AnswerSets(PacketSets):
     def _track(self, condition: Condition) -> Iterator[tuple[Region, Condition]]:
         asked = condition.asked.condition if isinstance(condition.asked, Asked) else condition
         is_found = asked.connection and asked.state != UNTRACKED and condition.reply_zone == asked.reply_zone
-        if condition.connection or condition.state == UNTRACKED or not is_found:
+        if condition.connection or condition.state == UNTRACKED:
             yield self._everything, condition.replace(tracked=True)
+        elif not is_found:  # a datagram begins a connection, a SYN and ACK does not
+            datagrams = valued(self._space, Dim.PROTOCOL, "udp")
+            yield datagrams, condition.replace(state=CtState.NEW, tracked=True, connection=True)
+            yield self._everything - datagrams, condition.replace(tracked=True)
         else:
             mark = asked.connection_mark
             yield self._everything, condition.replace(state=FOUND, tracked=True, connection=True, connection_mark=mark)
@@ -179,7 +203,7 @@ class _AnswerSets(PacketSets):
         found: Groups = {}
         for (condition, path), region in groups.items():
             now = condition
-            if condition.connection:
+            if condition.state == FOUND:
                 back = {"destination": KEPT} if hook in TRANSLATES_DESTINATION else {"source": KEPT, "source_port": KEPT}
                 now = condition.replace(**back)
             join_groups(found, {(now, path): region})
