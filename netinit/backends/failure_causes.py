@@ -161,24 +161,6 @@ def explain_nft(number: int, message: str, asked: str, old_kernel: str) -> Netin
     return ApplyError(message)
 
 
-def explain_number(number: int, message: str, *, opening: bool, modules: str, missing: Iterable[str] = ()) -> NetinitError:
-    """Return the error for an errno of libiptc; `message` starts it.
-
-    `opening`: a table was being opened, for which the node may have to load `modules`. `missing`: extensions of the refused
-    rules that the kernel does not list.
-    """
-    cause = NUMBERS.get(number, REFUSED)
-    if cause == BUSY:
-        return BusyError(f"{message}; {TRY_AGAIN}")
-    if cause == PRIVILEGE:
-        return BackendUnavailableError(f"{message}; legacy tables need NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}")
-    if cause == SUPPORT and opening:
-        return BackendUnavailableError(f"{message}; {advise_modules(f'{modules} and its tables')}")
-    if cause == SUPPORT and missing:
-        return KernelFeatureError(f"{message}; {_lack(', '.join(_name_modules(missing)))}")
-    return ApplyError(message)
-
-
 def explain_missing(message: str, missing: str) -> KernelFeatureError:
     """Return the error for rules that need what the kernel, asked for it, does not have: extensions or tables."""
     return KernelFeatureError(f"{message}; {_lack(name_modules(missing))}")

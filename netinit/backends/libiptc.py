@@ -12,18 +12,37 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import methodcaller
 from struct import unpack_from
 from typing import Any
 
 from netinit.backends import Change, Lock, of_kind
-from netinit.backends.failure_causes import explain_number
+from netinit.backends.failure_causes import (
+    BUSY,
+    NUMBERS,
+    PRIVILEGE,
+    REFUSED,
+    SUPPORT,
+    TRY_AGAIN,
+    advise_modules,
+    explain_missing,
+)
 from netinit.backends.iptables import XtablesBackend, XtablesState
-from netinit.base.errors import ApplyError, BackendUnavailableError, ChildLostError, LateError, NetinitError, ParseError
+from netinit.base.errors import (
+    ApplyError,
+    BackendUnavailableError,
+    BusyError,
+    ChildLostError,
+    LateError,
+    NetinitError,
+    ParseError,
+)
 from netinit.base.net import IPV4, Family
 from netinit.kernel import children, read_text, run
+from netinit.kernel.capabilities import advise
+from netinit.kernel.several_children import ask_all
 from netinit.rules.iptables.parse import normalise_rule, parse_rule
 from netinit.rules.iptables.write import unfold_rule
 from netinit.rules.model import OWNED_CHAINS, Rule
@@ -198,7 +217,7 @@ def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
 
     found: dict[Family, Any] = {}
     calls = {family: partial(serve, family, job) for family, job in jobs.items()}
-    for family, outcome in children.ask_all(calls, seconds=run.SECONDS, what="libiptc").items():
+    for family, outcome in ask_all(calls, seconds=run.SECONDS, what="libiptc").items():
         if isinstance(outcome, ChildLostError):
             how = f"did not end within {run.SECONDS:.0f} s and was killed" if outcome.late else outcome.how
             kind = LateError if outcome.late else ApplyError
@@ -208,6 +227,24 @@ def _ask(jobs: dict[Family, Callable[[Tables], Any]]) -> dict[Family, Any]:
         else:
             found[family] = ApplyError(f"libiptc: {outcome}") if isinstance(outcome, children.ChildError) else outcome
     return found
+
+
+def explain_number(number: int, message: str, *, opening: bool, modules: str, missing: Iterable[str] = ()) -> NetinitError:
+    """Return the error for an errno of libiptc; `message` starts it.
+
+    `opening`: a table was being opened, for which the node may have to load `modules`. `missing`: extensions of the refused
+    rules that the kernel does not list.
+    """
+    cause = NUMBERS.get(number, REFUSED)
+    if cause == BUSY:
+        return BusyError(f"{message}; {TRY_AGAIN}")
+    if cause == PRIVILEGE:
+        return BackendUnavailableError(f"{message}; legacy tables need NET_ADMIN and NET_RAW: {advise('NET_ADMIN', 'NET_RAW')}")
+    if cause == SUPPORT and opening:
+        return BackendUnavailableError(f"{message}; {advise_modules(f'{modules} and its tables')}")
+    if cause == SUPPORT and missing:
+        return explain_missing(message, ", ".join(missing))
+    return ApplyError(message)
 
 
 def _load(family: Family) -> Tables:

@@ -16,9 +16,10 @@ from netinit.cli.flags import ANY_NAMESPACE, FlagCommand, environment, json_opti
 from netinit.cli.rule_options import check_outlook, outlook_options, rules_option
 from netinit.cli.values import takes
 from netinit.library.diff import BOTH, pair_manifests, read_dump_pair, read_live_pair, read_sides
-from netinit.library.rule_reading import RULES, Outlook, PodChoice
+from netinit.library.rule_reading import Outlook, PodChoice
 from netinit.options import Options
 from netinit.questions.comparison import Compared, compare_all
+from netinit.questions.rule_sources import RULES
 
 GIT = ("PATH", "OLD-FILE", "OLD-HEX", "OLD-MODE", "NEW-FILE", "NEW-HEX", "NEW-MODE")
 

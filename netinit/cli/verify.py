@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,18 +18,17 @@ from netinit.base.tables import format_table
 from netinit.cli.console import answer, color_option, note, warn
 from netinit.cli.flags import ANY_BACKEND, ANY_NAMESPACE, FlagCommand, json_option
 from netinit.cli.rule_options import pod_options, rules_option
-from netinit.cli.watch import MAX_FAILURES
-from netinit.library.rule_reading import RULES, PodChoice, read_dumps
+from netinit.library.rule_reading import PodChoice, read_dumps
 from netinit.library.verify import compare, find_target
 from netinit.options import Options
 from netinit.options.command_line import names_rules
-from netinit.pods.pod_changes import Changes
-from netinit.pods.probe.rows import Probes, probe
-from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
-from netinit.questions.rule_sources import RuleSource
+from netinit.questions.rule_sources import RULES, RuleSource
 from netinit.questions.verify import describe_nothing, render_text, to_object
 from netinit.rules.model import BYPASSING
+
+if TYPE_CHECKING:
+    from netinit.pods.probe.rows import Probes
 
 MARKS = {True: "✔", False: "✘", None: "?"}
 
@@ -85,6 +85,8 @@ def command(  # noqa: PLR0917 - click's
             raise
         warn([str(error)])  # the packets can be sent nevertheless
     if live:
+        from netinit.pods.probe.rows import probe
+
         probes = probe(target)
     warn([*(report.warnings if report else found.conditions), *(probes.notes if probes else ())])
     _show(report, probes, target, as_json=as_json)
@@ -95,6 +97,8 @@ def command(  # noqa: PLR0917 - click's
 
 def _verify_dump(source: RuleSource, *, as_json: bool, strict: bool) -> int:
     """Compare the rules of a dump, and show what was found."""
+    from netinit.questions.pasted_comparison import verify_dump
+
     found = verify_dump(source, strict=strict)
     note(found.notes)
     warn(found.warnings if found.report else source.warnings)
@@ -187,6 +191,9 @@ def watch(options: Options, look: Callable[[], Report], *, as_json: bool, connec
 
     Returns the last report's exit code. Raises NamespaceError if the pod goes away.
     """
+    from netinit.cli.watch import MAX_FAILURES
+    from netinit.pods.pod_changes import Changes
+
     begun = time.monotonic()
     last: Report | None = None
     failures = 0

@@ -17,11 +17,10 @@ from netinit.kernel import answers, run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any, NoReturn, Self, TypeVar
 
     Result = TypeVar("Result")
-    Key = TypeVar("Key")
 
 MAX_BYTES = 1 << 28  # of an answer, as of a netlink dump: rules are what answers hold most of
 _STDERR = 2
@@ -203,26 +202,6 @@ def ask_with_signals(
     except BaseException:
         signals.stop()
         raise
-    return found
-
-
-def ask_all(
-    jobs: Mapping[Key, Callable[[Answer], Result]], *, seconds: float, what: str
-) -> dict[Key, Result | NetinitError | ChildError | OSError]:
-    """Run all jobs at once, each in a child with all descriptors and groups; return each result or error."""
-    children = {}
-    found: dict[Key, Result | NetinitError | ChildError | OSError] = {}
-    try:
-        for key, job in jobs.items():
-            children[key] = start(job, seconds=seconds, what=what, kept=None)
-        for key, child in children.items():
-            try:
-                found[key] = child.receive()
-            except (NetinitError, ChildError, OSError) as error:
-                found[key] = error
-    finally:
-        for child in children.values():
-            child.end()
     return found
 
 

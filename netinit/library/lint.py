@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from netinit.base.errors import OptionError
 from netinit.kernel.detect import read_name_servers
 from netinit.library.parameters import Files, Pods, choose_pods, list_files
-from netinit.library.rule_reading import RULES, PodChoice, read_dumps
+from netinit.library.rule_reading import PodChoice, read_dumps
 from netinit.options import Options
 from netinit.options.command_line import names_rules
 from netinit.questions.finding_codes import read_accepted_codes
 from netinit.questions.lint.report import LintReport, examine_files, examine_options, examine_pods, examine_rules
+from netinit.questions.rule_sources import RULES
 
 
 def lint(

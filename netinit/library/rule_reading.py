@@ -17,10 +17,9 @@ from netinit.library.manifest_files import FileExclusion, is_manifest_name, read
 from netinit.library.safe_files import STDIN
 from netinit.options import Options
 from netinit.options.command_line import names_rules
-from netinit.questions import pasted_rules
-from netinit.questions.pasted_rules import read_rules, refuse_as_rules
 from netinit.questions.rule_sources import (
     POD,
+    RULES,
     Made,
     RuleSource,
     choose_one,
@@ -134,6 +133,8 @@ class PodChoice:
         try:
             return read_pods(texts, self.select, self.label, self.outlook.foresee_by)
         except (OptionError, ParseError):
+            from netinit.questions.pasted_rules import refuse_as_rules
+
             for name, text in texts:  # what is wrong with rules as manifests is no help
                 refuse_as_rules(name, text, self.label)
             raise
@@ -156,6 +157,8 @@ class PodChoice:
         """Refuse rules that somebody named or piped here; what a hook or a folder gives has the name of a manifest."""
         for one in files:
             if not is_manifest_name(one.name):
+                from netinit.questions.pasted_rules import refuse_as_rules
+
                 refuse_as_rules(one.name, one.text, self.label)
             yield one.replace(name=self._name(one.name))
 
@@ -179,7 +182,6 @@ class RuleChoice:
 
 
 LIVE = RuleChoice(live=True)
-RULES = pasted_rules.LABEL
 
 
 def find_rule_source(options: Options, choice: RuleChoice) -> RuleSource:
@@ -213,6 +215,8 @@ def read_dumps(
     files: Sequence[str], options: Options, pods: PodChoice, pod_ip: Sequence[str] = (), *, live: bool = False
 ) -> RuleSource:
     """The rules in files of dumps; those of the options or of a pod, if one is named, are expected. Raises OptionError, ParseError."""
+    from netinit.questions.pasted_rules import read_rules  # most questions are about no dump
+
     if live or options.pid or options.netns:
         raise OptionError(f"{RULES}: names the rules of a file; leave out --live, --pid and --netns")
     if list(files).count(STDIN) > 1:

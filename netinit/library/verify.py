@@ -15,7 +15,6 @@ from netinit.options import Options, SettledOptions
 from netinit.options.command_line import format_options
 from netinit.questions.listening import examine_pod, require
 from netinit.questions.option_names import name_options, translate
-from netinit.questions.pasted_comparison import verify_dump
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import complete_servers, list_conditions
 from netinit.questions.verify import VerifyReport
@@ -41,6 +40,8 @@ def verify(
         if connections or require_listener:
             label = "connections" if connections else "require_listener"
             raise OptionError(f"{label}: a dump has none; remove it")
+        from netinit.questions.pasted_comparison import verify_dump
+
         place = name_place(options, pid, netns)
         return verify_dump(read_dumps(list_files(rules), place, choose_pods(pod, select, options)), strict=strict)
     place = name_place(options, pid, netns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from netinit.base.net import Family, number_of
 from netinit.base.snapshot import Snapshot
@@ -12,10 +13,10 @@ from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Packet
 from netinit.simulate.answers import UserAndGroup
 from netinit.simulate.ruleset import RuleHit, Ruleset, load_plan
-from netinit.simulate.symbolic.answer_walk import find_lost
-from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.partition import Part
-from netinit.simulate.symbolic.regions import Region
+
+if TYPE_CHECKING:
+    from netinit.simulate.symbolic.partition import Part
+    from netinit.simulate.symbolic.regions import Region
 
 
 def find_proxy(options: object) -> UserAndGroup | None:
@@ -35,6 +36,9 @@ class LostAnswers:
 
         `parts`: captured packets by what the live rules do to them; `others`: those that the plan does not capture.
         """
+        from netinit.simulate.symbolic.answer_walk import find_lost
+        from netinit.simulate.symbolic.hook_walk import divide
+
         planned = load_plan(plan, others.space.family)
         parts = (*parts, *divide(others.space, live, others, marks_matter=False).parts)
         for hit, effect, region, _ in find_lost(planned, live, parts, find_proxy(plan.made_from), is_foreign):

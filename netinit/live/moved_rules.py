@@ -13,9 +13,6 @@ from netinit.rules.iptables.sets import Contents
 from netinit.rules.model import MOVED, Difference, Plan
 from netinit.rules.nft import model_name, model_table
 from netinit.simulate.ruleset import resolve_sets, with_plan
-from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.partition import compare
 
 
 def only_order_differs(
@@ -32,6 +29,10 @@ def only_order_differs(
     reporting = {(table, chain) for table, chain, rule in plan.walk() if rule.target.only_observes}
     if reporting & {(model_table(one.table), model_name(one.chain)) for one in differences}:
         return False
+    from netinit.simulate.symbolic.hook_walk import divide
+    from netinit.simulate.symbolic.match_sets import make_spaces
+    from netinit.simulate.symbolic.partition import compare
+
     kernel, contents = load_snapshot(snapshot, (plan,)), read_sets()
     if kernel.unreadable:
         return False

@@ -60,7 +60,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import TypeVar
 
-    from netinit.live.in_force import Deviations
+    from netinit.live.foreign_proof import Deviations
 
     Result = TypeVar("Result")
 
@@ -252,7 +252,7 @@ def _only_order_differs(backend: str, comparison: Comparison, task: Task) -> boo
         snapshot = task.machine.read_snapshot()
     except OSError:
         return False
-    from netinit.live.moved_rules import only_order_differs  # imports the prover: 150 ms
+    from netinit.live.moved_rules import only_order_differs
 
     return snapshot is not None and only_order_differs(snapshot, task.plan, backend, comparison.differences)
 
@@ -321,6 +321,6 @@ def _judge(backend: str, shadows: tuple[Difference, ...], task: Task) -> Deviati
     snapshot = task.machine.read_snapshot()
     if snapshot is None:
         return shadows, ()
-    from netinit.live.in_force import find_deviations  # imports the prover: 150 ms
+    from netinit.live.in_force import find_deviations  # imports the simulator
 
     return find_deviations(snapshot, task.plan, backend, (), shadows)

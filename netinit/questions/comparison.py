@@ -15,14 +15,14 @@ from netinit.base.sanitize import Lines, lines
 from netinit.base.snapshot import Snapshot
 from netinit.base.tables import count
 from netinit.inject.deciding.podfile import PodFacts
-from netinit.live.in_force import ROUTING, ForceCheck
+from netinit.live.in_force import ForceCheck
 from netinit.live.snapshot_rules import SOURCES
 from netinit.options import Options
 from netinit.options.kinds import quote_value
 from netinit.questions.audit.changes import FateChange, find_changes_of_fate
 from netinit.questions.rule_sources import PLAN, RuleSource, find_planned
 from netinit.rules.layouts import plan
-from netinit.rules.model import DEVICES, Plan
+from netinit.rules.model import DEVICES, ROUTING, Plan
 from netinit.simulate.endpoints import format_example
 from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import load_plan

@@ -32,7 +32,7 @@ from netinit.options import (
 )
 from netinit.options.command_line import read_value
 from netinit.questions.pod_rules import LiveRules, PodRules, chains_of
-from netinit.questions.rule_sources import ReadServers, RuleSource, describe_live
+from netinit.questions.rule_sources import RULES, ReadServers, RuleSource, describe_live
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.infer_options import InferredOptions, from_iptables, from_nft
 from netinit.rules.iptables.parse import normalise_rule
@@ -47,7 +47,6 @@ from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan, map_chains, with_plan
 from netinit.simulate.stand_ins import EXAMPLE_POD, stand_in
 
-LABEL = "--rules"
 SOURCE = "iptables"  # of the rules of listings of iptables, whichever variant they are of
 SAVE, LISTED, COMMANDS = "the output of iptables-save", "the output of iptables -S", "commands of iptables"
 NFT, NFT_JSON, BY_L = "the output of nft list", "the output of nft -j list", "the output of iptables -L"
@@ -124,7 +123,7 @@ def read_rules(
 def read_dump(texts: Sequence[tuple[str, str]]) -> Dump:
     """Read the texts. Raises ParseError, which says what a text is and how to save it if it cannot be read."""
     if sum(len(text) for _, text in texts) > MAX_CHARACTERS:
-        raise ParseError(f"{LABEL}: the files are longer than {MAX_CHARACTERS >> 20} MiB together; give the tables that matter alone")
+        raise ParseError(f"{RULES}: the files are longer than {MAX_CHARACTERS >> 20} MiB together; give the tables that matter alone")
     listings: dict[Family, Listing] = {}
     snapshots: list[Snapshot] = []
     hidden = 0
@@ -383,5 +382,5 @@ def _with_plan_first(ruleset: Ruleset, planned: Ruleset) -> Ruleset:
 def refuse_as_rules(name: str, text: str, label: str) -> None:
     """Refuse a text of rules where manifests are expected, by what it is. Raises OptionError."""
     if form := name_form(text):
-        advice = f"cannot be read: {FORM}" if form == BY_L else f"give it as {LABEL} {shorten(name, MAX_RULE_LENGTH)}"
+        advice = f"cannot be read: {FORM}" if form == BY_L else f"give it as {RULES} {shorten(name, MAX_RULE_LENGTH)}"
         raise OptionError(f"{f'{label}: ' if label else ''}{'stdin' if name == '-' else shorten(name)} holds rules ({form}); {advice}")

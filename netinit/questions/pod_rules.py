@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.base.snapshot import Snapshot
@@ -16,11 +17,11 @@ from netinit.rules.infer_options import InferredOptions
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.ruleset import Ruleset, join_backends
-from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.partition import Part, Partition
-from netinit.simulate.symbolic.space import Space
 from netinit.simulate.trace import CAPTURED
+
+if TYPE_CHECKING:
+    from netinit.simulate.symbolic.partition import Part, Partition
+    from netinit.simulate.symbolic.space import Space
 
 CHAINS_OF_MESHES = {"CONSUL_PROXY_": "Consul", "KUMA_MESH_": "Kuma", "PROXY_INIT_": "Linkerd"}  # how their chains begin
 
@@ -102,12 +103,17 @@ class PodRules:
 
     def divide_all(self) -> tuple[Partition, ...]:
         """Divide all packets."""
+        from netinit.simulate.symbolic.hook_walk import divide
+        from netinit.simulate.symbolic.match_sets import make_spaces
+
         audited = {family: self.join(family).place_on(one) for family, one in self.audited.items()}
         spaces = make_spaces(tuple(self.rulesets.values()), audited, free=not self.routes_known, interfaces=self.interfaces)
         return tuple(divide(space, self.join(space.family), marks_matter=False) for space in spaces)
 
     def divide(self, space: Space) -> Partition:
         """Partition the packets of one space."""
+        from netinit.simulate.symbolic.hook_walk import divide
+
         return divide(space, self.join(space.family))
 
     def join(self, family: Family) -> Ruleset:

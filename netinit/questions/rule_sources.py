@@ -25,7 +25,7 @@ from netinit.rules.model import EMPTY_PLAN
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.stand_ins import EXAMPLE_POD, stand_in
 
-POD = "--pod"
+POD, RULES = "--pod", "--rules"
 PLAN = "plan"  # the place of rules that are not live
 MAX_NAMED = 5  # pods in a message
 ReadServers = Callable[[], Sequence[str]]

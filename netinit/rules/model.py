@@ -64,6 +64,8 @@ OWNED_CHAINS = frozenset((
 MISSING, EXTRA, MOVED, SHADOWING, LEFTOVER = "missing", "extra", "moved", "shadowing", "leftover"
 INACTIVE, ESCAPING = "inactive", "escaping"  # shown by a snapshot of the kernel
 DEVICES = "devices"  # where a difference is, if it is one of network devices
+ROUTING = "routing"  # the table of a difference, if it is one of routes
+FOREIGN = "a foreign rule"  # the origin of a difference
 BYPASSING = "bypassing"  # an open connection
 
 

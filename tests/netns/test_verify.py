@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import subprocess
+import sys
 
 import pytest
 
@@ -93,6 +94,33 @@ def test_a_foreign_rule_before_ours_that_treats_no_planned_packet_otherwise_is_n
             outcome = apply_in(pod, options.replace(require_capture=True))
             assert outcome.warnings == (), what
             assert differences_in(pod, options) == [], what
+
+
+UNMET = "-N DOCKER-USER; -I FORWARD -j DOCKER-USER; -A DOCKER-USER -p tcp --dport 9 -j DROP"
+MET = "-t nat -A OUTPUT -p udp --dport 514 -j REDIRECT --to-ports 10514"
+
+
+def loads_the_engine(pod, options, variant):
+    """Whether a `verify` that finds the rules as planned imports the symbolic engine."""
+    code = "import sys; from netinit.cli.start import main; sys.argv[0] = 'netinit'; main()"
+    done = pod.run([sys.executable, "-X", "importtime", "-c", code, "verify", *options, "--backend", variant])
+    assert done.returncode == 0, done.stderr
+    return "netinit.simulate.symbolic" in done.stderr
+
+
+@variants
+def test_the_symbolic_engine_is_loaded_only_where_planned_packets_meet_a_foreign_rule(variant):
+    needs(variant)
+    options = (*SIDECAR, "--ipv6", "off")
+    with Pod() as pod:
+        apply_in(pod, Options.from_argv([*options, "--backend", variant]))
+        assert not loads_the_engine(pod, options, variant)
+        assert not loads_the_engine(pod, (), variant), "nor where the options are read back"
+        for command in UNMET.split("; "):
+            pod.run([variant, "-w", *command.split()], check=True)
+        assert not loads_the_engine(pod, options, variant)
+        pod.run([variant, "-w", *MET.split()], check=True)
+        assert loads_the_engine(pod, options, variant)
 
 
 def test_a_moved_rule_is_named_with_its_place(programmed):

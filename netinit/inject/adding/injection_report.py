@@ -28,7 +28,7 @@ from netinit.inject.deciding.decision import Decision, DecisionStep, decide, dec
 from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.usual_webhooks import firing
+from netinit.inject.deciding.usual_webhooks import find_obstacles, firing
 from netinit.inject.deciding.warnings import ARGUMENTS, NOT_PROGRAMMED, annotation_findings, pod_findings
 from netinit.inject.deciding.webhooks import INJECT, NAME_LABEL, Webhook
 from netinit.options import Options
@@ -180,7 +180,7 @@ def _remedies_of(decision: Decision, *, may_opt_out: bool) -> tuple[str, ...]:
 
 def _obstacles(webhooks: Sequence[Webhook], labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> tuple[str, ...]:
     """Return what the webhooks that are closest to selecting the pod lack."""
-    obstacles = {webhook: webhook.obstacles(labels, pod_labels) for webhook in webhooks}
+    obstacles = {webhook: find_obstacles(webhook, labels, pod_labels) for webhook in webhooks}
     fewest = min(map(len, obstacles.values()), default=0)
     closest = [webhook for webhook in webhooks if len(obstacles[webhook]) == fewest]
     closest.sort(key=lambda webhook: webhook.short_name.startswith("rev."))

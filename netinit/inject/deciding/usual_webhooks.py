@@ -65,3 +65,12 @@ def firing(
 ) -> tuple[Webhook, ...]:
     """Return the webhooks that are called for the pod."""
     return tuple(webhook for webhook in webhooks if webhook.matches(namespace_labels, pod_labels))
+
+
+def find_obstacles(webhook: Webhook, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the conditions of a webhook that are not met, with the labels that they apply to."""
+    sides = (("namespace", webhook.namespace_selector, namespace_labels), ("pod", webhook.object_selector, pod_labels))
+    return tuple([
+        f"the {whose} must have {requirement}"
+        for whose, selector, labels in sides for requirement in selector.requirements if not requirement.matches(labels)
+    ])  # fmt: skip

@@ -52,10 +52,6 @@ class Selector(Record):
         """Whether the labels meet every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
-    def failures(self, labels: Mapping[str, str]) -> tuple[Requirement, ...]:
-        """Return the requirements that the labels do not satisfy."""
-        return tuple(requirement for requirement in self.requirements if not requirement.matches(labels))
-
     def __str__(self) -> str:
         return " and ".join(map(str, self.requirements)) or "everything"
 
@@ -117,17 +113,6 @@ class Webhook(Record):
     def matches(self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> bool:
         """Whether the API server calls the injector for a pod with these labels."""
         return self.namespace_selector.matches(namespace_labels) and self.object_selector.matches(pod_labels)
-
-    def obstacles(self, namespace_labels: Mapping[str, str], pod_labels: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the conditions that are not met, with the labels that they apply to."""
-        return tuple(
-            f"the {whose} must have {requirement}"
-            for whose, selector, labels in (
-                ("namespace", self.namespace_selector, namespace_labels),
-                ("pod", self.object_selector, pod_labels),
-            )
-            for requirement in selector.failures(labels)
-        )
 
 
 def parse_webhooks(configuration: Tree) -> tuple[Webhook, ...]:

@@ -24,6 +24,7 @@ from netinit.base.net import IPV4, Family, Network
 from netinit.kernel import children, detect, namespaces, run
 from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX
+from netinit.kernel.several_children import ask_all
 from netinit.options import FLAGS, NONE, OFF, Options, RunOptions, SettledOptions
 from netinit.pods import apply as applying
 from netinit.pods.giving_way import find_left
@@ -164,7 +165,7 @@ def check_backends(options: SettledOptions, names: tuple[str, ...] = backends.AU
     """Run each backend's checks, all at once, in network namespaces of their own. Raises NamespaceError if none can be created."""
     found = []
     jobs = {name: partial(_check_backend, name, options) for name in names}
-    for name, outcome in children.ask_all(jobs, seconds=SECONDS, what=f"a feature check of {SECONDS:.0f} s").items():
+    for name, outcome in ask_all(jobs, seconds=SECONDS, what=f"a feature check of {SECONDS:.0f} s").items():
         if isinstance(outcome, NamespaceError):
             raise outcome
         failure = str(outcome)

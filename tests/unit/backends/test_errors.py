@@ -20,11 +20,10 @@ from netinit.backends.failure_causes import (
     condense,
     explain_iptables,
     explain_nft,
-    explain_number,
     explain_owners,
 )
 from netinit.backends.iptables import LegacyVariant, NftVariant, XtablesState, notice_size
-from netinit.backends.libiptc import LibiptcBackend
+from netinit.backends.libiptc import LibiptcBackend, explain_number
 from netinit.base.errors import (
     ApplyError,
     BackendUnavailableError,
@@ -42,7 +41,8 @@ from sweeps import together
 @pytest.fixture(autouse=True)
 def anywhere(monkeypatch):
     """What is advised depends on where the process runs, which is another test's subject."""
-    monkeypatch.setattr("netinit.backends.failure_causes.advise", lambda *_: ADVICE)
+    for module in ("failure_causes", "libiptc"):
+        monkeypatch.setattr(f"netinit.backends.{module}.advise", lambda *_: ADVICE)
     monkeypatch.setattr("netinit.kernel.modules.can_help", lambda _: True)
 
 

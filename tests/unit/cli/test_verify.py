@@ -252,7 +252,7 @@ class TestCommand:
         compared[:] = [BackendUnavailableError("the rules cannot be read")]
         assert run("netinit verify -b 80").code == 1
         probed = Probes((ProbeResult(OUT, "captured", "captured", right=True),), ("IPv6 is off",))
-        monkeypatch.setattr(command, "probe", lambda target: probed)
+        monkeypatch.setattr("netinit.pods.probe.rows.probe", lambda target: probed)
         done = run("netinit verify -b 80 --live")
         assert (done.code, done.err) == (0, "warning: the rules cannot be read\nwarning: IPv6 is off\n")
         assert done.out == render_probes(probed) + conclude(None, probed)
@@ -263,7 +263,7 @@ class TestCommand:
         compared[:] = [DIFFERENT]
         assert run("netinit verify -b 80 --live").code == 3
         wrong = Probes((ProbeResult(OUT, "captured", "direct", right=False),))
-        monkeypatch.setattr(command, "probe", lambda target: wrong)
+        monkeypatch.setattr("netinit.pods.probe.rows.probe", lambda target: wrong)
         assert run("netinit verify -b 80 --live").code == 126
 
 
@@ -305,7 +305,7 @@ class TestWatch:
             assert left == []
             return code, *capsys.readouterr()
 
-        monkeypatch.setattr(command, "Changes", Changes)
+        monkeypatch.setattr("netinit.pods.pod_changes.Changes", Changes)
         watch.waited = waited
         return watch
 

@@ -16,6 +16,7 @@ from core import plan
 from netinit.base.errors import AS_BEFORE, ApplyError, ChildLostError, NetinitError, OptionError, ended_by
 from netinit.base.net import IPV4, IPV6
 from netinit.kernel import answers, children, run
+from netinit.kernel.several_children import ask_all
 from netinit.options import Options
 from sweeps import together
 
@@ -136,7 +137,7 @@ def test_a_child_can_answer_and_go_on_and_each_failure_is_its_own():
         assert Path(f"/proc/{server.pid}").exists()
         pid = server.pid
     assert not Path(f"/proc/{pid}").exists()
-    found = children.ask_all({2: lambda _: "well", 3: lambda _: 1 / 0}, seconds=20, what="jobs")
+    found = ask_all({2: lambda _: "well", 3: lambda _: 1 / 0}, seconds=20, what="jobs")
     assert found[2] == "well"
     assert isinstance(found[3], children.ChildError)
     assert "test_children.py" in found[3].trace

@@ -52,7 +52,7 @@ def test_where_packets_meet_the_planned_rules_alone_nothing_is_proved(monkeypatc
     marks = tuple(RoutingRule(family=IPV4.number, priority=9, action=1, table=one.table, mark=one.mark, mask=one.mask) for one in made.ip_rules)
     local = tuple(TableRoute(family=IPV4.number, table=one.table, kind=2, destination=(0, 0), hops=(1,)) for one in made.ip_rules)
     held = snapshot_of(made).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE, *local), routing_rules=(*marks, *USUAL))
-    monkeypatch.setattr(in_force, "divide", None)
+    monkeypatch.setattr("netinit.live.foreign_proof.divide", None)
     assert find_deviations(held, made, "nftables", ()) == ((), ())
 
 

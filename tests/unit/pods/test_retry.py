@@ -8,7 +8,8 @@ import pytest
 
 from memory_machine import MemoryMachine
 from netinit.backends import routes
-from netinit.backends.failure_causes import explain_iptables, explain_nft, explain_number
+from netinit.backends.failure_causes import explain_iptables, explain_nft
+from netinit.backends.libiptc import explain_number
 from netinit.base.errors import ApplyError, BusyError, LockedError, OptionError
 from netinit.base.logs import Log
 from netinit.kernel.netlink import LocalRoute
