@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from netinit.base.net import Family, number_of
+from netinit.base.net import IPV4, Family, number_of
 from netinit.base.snapshot import Snapshot
 from netinit.live import host
+from netinit.live.reverse_path import warn_of_refused
 from netinit.options import SettledOptions
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import Packet
@@ -45,7 +46,8 @@ class LostAnswers:
             yield hit, effect, region
 
     def by_routes(self, snapshot: Snapshot, family: Family) -> Iterator[str]:
-        """Describe answers that policy rules send through another device than that of the default route, where they are asked."""
+        """Describe what is dropped for its source, and answers that policy rules send through another device than the default one."""
+        yield from warn_of_refused(snapshot) if family is IPV4 else ()
         if host.is_simple(snapshot, family):
             return
         around = host.surroundings_of(snapshot, family)

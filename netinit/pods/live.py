@@ -17,7 +17,7 @@ from netinit.kernel import detect
 from netinit.kernel.capabilities import advise
 from netinit.kernel.listeners import read_listeners
 from netinit.kernel.snapshot.reader import read_snapshot
-from netinit.live import host, unfollowed
+from netinit.live import host, reverse_path, unfollowed
 from netinit.live.host import surroundings_of
 from netinit.live.snapshot_rules import SOURCES, KernelRules, load_snapshot
 from netinit.options import (
@@ -118,7 +118,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(host.is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in unread]
-    warnings += unfollowed.warn_of_hidden(snapshot)
+    warnings += [*unfollowed.warn_of_hidden(snapshot), *reverse_path.warn_of_refused(snapshot)]
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
     target = settled if given else next((one.recorded for one in found.values() if one.recorded), None)

@@ -12,6 +12,7 @@ from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.live.host import LOST, find_devices
 from netinit.live.lost_answers import find_proxy
 from netinit.live.recipients import Recipient
+from netinit.live.reverse_path import check_source
 from netinit.options.command_line import format_options
 from netinit.questions.connections import Question, make_packets
 from netinit.questions.explain import CONVERT, Explanation
@@ -150,6 +151,7 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
         is_bound = packet.source != usual
         ways = find_devices(rules.snapshot, packet if is_bound else packet.replace(source=None))
         answer = _explain_each_way(rules, packet, around, ways, is_bound=is_bound) or answer
+    answer = _check_source(rules, answer)
     answer = replace(answer, answer=_find_answer(rules, answer.trace, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
@@ -170,7 +172,26 @@ def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> AnswerT
         if len(ways) != 1 or LOST in ways:
             return None
         routed = _route_through(around, packet, next(iter(ways)))
-    return follow_answer(asked, ruleset, routed, owner=owner, usual=around)
+    found = follow_answer(asked, ruleset, routed, owner=owner, usual=around)
+    if not (found and packet and rules.snapshot) or found.arrives is False:
+        return found
+    checked = check_source(rules.snapshot, _as_routed(packet, found.trace))
+    return found if checked.drops is False else replace(found, arrives=False if checked.drops else None, reason=checked.reason)
+
+
+def _check_source(rules: PodRules, answer: Explanation) -> Explanation:
+    """The answer, if the kernel takes the packet from its source."""
+    if not rules.snapshot or answer.verdict in {DROPPED, UNKNOWN}:
+        return answer
+    checked = check_source(rules.snapshot, _as_routed(answer.trace.first, answer.trace))
+    if checked.drops is None:
+        return answer.unknown_because(f"{checked.reason}; without that: {answer.sentence}")
+    return answer.dropped_because(checked.reason, checked.remedy) if checked.drops else answer
+
+
+def _as_routed(first: Packet, trace: Trace) -> Packet:
+    """A packet that came in, with the destination and the mark that rules gave it."""
+    return first.replace(destination=trace.last.destination, destination_port=trace.last.destination_port, mark=trace.last.mark)
 
 
 def _route_through(around: Surroundings, packet: Packet, device: str) -> Surroundings:

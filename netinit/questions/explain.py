@@ -123,6 +123,11 @@ class Explanation:
         ways = f"{self.verdict} where the first is IPv6, {other.verdict} where it is IPv4"
         return replace(self.unknown_because(f"depends on the pod's addresses (--ipv6 auto): {ways}"), changes=other.changes)
 
+    def dropped_because(self, reason: str, remedy: str) -> Explanation:
+        """A copy with the verdict DROPPED, for a reason beside the rules, which a setting, `remedy`, ends."""
+        dropped = replace(self.trace, fate=DROPPED, reason=reason, redirect_port=0, decider=None, dropped_by="")
+        return Explanation(dropped, ((remedy, self.verdict),) if remedy else (), self.origins)
+
     @property
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""
