@@ -17,6 +17,7 @@ from netinit.questions.listening import examine_pod, require
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.plan_comparison import Report
 from netinit.questions.rule_sources import complete_servers, list_conditions
+from netinit.questions.shown_options import describe_gaps
 from netinit.questions.verify import VerifyReport
 from netinit.rules.infer_options import InferredOptions
 from netinit.rules.model import Plan
@@ -113,7 +114,8 @@ def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyT
         target, source, inferred, snapshot = shown
         origin = "the nft table's comment records" if inferred.recorded else "the rules show"
         unread = () if inferred.recorded else [f"{source}: not shown by the rules: {text}" for text in inferred.unread]
-        notes = (f"no options were given; those that {origin}: {format_options(target)}", *unread)
+        gaps = () if inferred.recorded else describe_gaps(inferred)
+        notes = (f"no options were given; those that {origin}: {format_options(target)}", *unread, *gaps)
         return VerifyTarget(target, notes, snapshot=snapshot, shown=None if inferred.recorded else inferred)
     return VerifyTarget(None, mesh=read_live(options).rules.other_mesh)
 

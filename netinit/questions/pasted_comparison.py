@@ -23,9 +23,11 @@ from netinit.questions.pasted_rules import put_plan_first
 from netinit.questions.plan_comparison import Report
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import PLAN, RuleSource
+from netinit.questions.shown_options import describe_gaps
 from netinit.questions.unanswered import describe_unanswered
 from netinit.questions.verify import VerifyReport
 from netinit.rules.foreign_targets import UnknownTarget
+from netinit.rules.infer_options import InferredOptions
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.layouts import plan as plan_for
@@ -83,6 +85,7 @@ def verify_dump(source: RuleSource, *, strict: bool) -> VerifyReport:
         raise _without_options(source)
     if target is None:
         return VerifyReport(report=None, options=None, notes=source.notes, mesh=rules.other_mesh)
+    gaps = () if rules.wanted else describe_gaps(rules.older or InferredOptions(target))
     older = rules.older if rules.older and (rules.wanted is None or (rules.older.older and rules.older.older.exact)) else None
     made = plan_for(target) if older is None else older.make_plan(older.settle_as(target) if rules.wanted else target)
     made = made.replace(families=tuple([one for one in made.families if one in rules.surroundings]))
@@ -95,7 +98,7 @@ def verify_dump(source: RuleSource, *, strict: bool) -> VerifyReport:
     report = Report(backend=rules.place or PLAN, plan=made, differences=differences, doubts=doubts, warnings=warnings)
     if older:
         report = report.replace(older=compare_release(str(older.older), target, made))
-    return VerifyReport(report=report.with_doubts() if strict else report, options=target.given, notes=(*source.notes, *notes))
+    return VerifyReport(report=report.with_doubts() if strict else report, options=target.given, notes=(*source.notes, *notes, *gaps))
 
 
 Judged = tuple[tuple[Difference, ...], tuple[str, ...], tuple[str, ...]]
