@@ -39,7 +39,7 @@ COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "l
 PEOPLE, AGENT, WEBHOOK, LABORATORY = "people", "agent", "webhook", "laboratory"
 MODULES = {  # what each kind of process has read, beside what a plain start reads
     PEOPLE: (
-        "backends.ipset", "backends.iptables", "backends.libiptc", "backends.lock", "backends.nft_tables", "backends.nftables",
+        "backends.ipset", "backends.iptables", "backends.legacy", "backends.libiptc", "backends.lock", "backends.nft_tables", "backends.nftables",
         "cli.init_container", "backends.nft_removal", "kernel.open_pod", "rules.layouts.classic", "rules.layouts.current",
         "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound", "rules.layouts.tproxy",
     ),

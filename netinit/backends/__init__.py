@@ -227,8 +227,15 @@ def readers(name: str) -> tuple[str, ...]:
 
 def is_installed(name: str) -> bool:
     """Whether the backend's programs are installed; True if it needs none."""
-    variant = BACKENDS[name].variant
-    return not variant or bool(detect.find_restore(variant, IPV4))
+    line = BACKENDS[name]
+    return not line.package or bool(detect.find_restore(line.variant, IPV4))
+
+
+def auto_order() -> tuple[str, ...]:
+    """Return the backends in the order of auto: native tables before legacy ones where no program is that lists these."""
+    if detect.find_restore(BACKENDS[FIRST_WITH[LEGACY_TABLES]].variant, IPV4):
+        return AUTO_ORDER
+    return tuple(sorted(AUTO_ORDER, key=lambda name: BACKENDS[name].tables == LEGACY_TABLES))
 
 
 def populated(options: RunOptions, *, thorough: bool = True) -> tuple[str, ...]:

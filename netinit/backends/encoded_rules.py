@@ -219,11 +219,11 @@ def legacy_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> Enco
     for family in families:
         entries: dict[Place, tuple[TableEntry, ...]] = {}
         try:
-            accepts = all(_split(table, entries) for table in snapshot.legacy if table.version == family.version)
+            policies = [_split(table, entries) for table in snapshot.legacy if table.version == family.version]
         except ValueError as error:
             raise ParseError(f"{family.name}: {error}") from None
         _check_size(family, sum([len(rules) for rules in entries.values()]))
-        found.append(EncodedLegacy(family=family, rules=entries, accepts=accepts, snapshot=lambda: snapshot))
+        found.append(EncodedLegacy(family=family, rules=entries, accepts=all(policies), snapshot=lambda: snapshot))
     return tuple(found) if snapshot.legacy else ()
 
 

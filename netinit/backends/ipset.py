@@ -11,9 +11,9 @@ import time
 from netinit.backends import Change, of_kind, owner_of_sets
 from netinit.backends.iptables import LegacyVariant, NftVariant, RestoreBackend, XtablesState
 from netinit.backends.listing_comparison import XtablesComparison
-from netinit.base.errors import ApplyError, LateError, LockedError, NetinitError
+from netinit.backends.set_contents import SetInUseError, read_contents, run_ipset
+from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
-from netinit.kernel import run
 from netinit.kernel.detect import owned_sets
 from netinit.rules.iptables import sets as set_rules
 from netinit.rules.iptables.parse import quote_rule
@@ -27,23 +27,7 @@ if TYPE_CHECKING:
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
 
-PROGRAM = "ipset"
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
-
-
-def read_contents() -> set_rules.Contents:
-    """Return all sets of ours with their elements. Raises ApplyError if ipset fails or is missing."""
-    found: set_rules.Contents = {}
-    for name, size in owned_sets().items():
-        if size > set_rules.MAX_ELEMENTS:
-            found[name] = set_rules.unread(f"it has {size:,}, and more than {set_rules.MAX_ELEMENTS:,} are not read")
-        else:
-            found[name] = set_rules.parse_save(_run(("save", name)), name, size)
-    return found
-
-
-class SetInUseError(ApplyError):
-    """A rule uses the set, so it cannot be destroyed."""
 
 
 class SetsState(XtablesState):
@@ -159,31 +143,18 @@ class SetsBackend(RestoreBackend):
 
     def _feed_sets(self, script: str) -> None:
         if script:
-            _run(("restore",), script)
+            run_ipset(("restore",), script)
 
     def _destroy(self, names: tuple[str, ...]) -> None:
         for name in names:
             for again in range(TRIES, -1, -1):
                 try:
-                    _run(("destroy", name))
+                    run_ipset(("destroy", name))
                     break
                 except SetInUseError as error:
                     if not again:
                         raise ApplyError(f"{error}; a foreign rule references the set {name}: remove it first") from None
                 time.sleep(0.005)
-
-
-def _run(arguments: tuple[str, ...], script: str = "") -> str:
-    path = run.find(PROGRAM)
-    if not path:  # do not fall back to another backend while rules use these sets
-        raise ApplyError("address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image")
-    result = run.finish(run.start(path, arguments, stdin=script))
-    if result.status:
-        from netinit.backends.failure_causes import IN_USE, IPSET, LATE, cause_of  # rarely needed
-
-        kind = {IN_USE: SetInUseError, LATE: LateError}.get(cause_of(IPSET, result.errors), ApplyError)
-        raise kind(" ".join(result.errors.split()) or f"ipset ended with status {result.status}")
-    return result.output
 
 
 def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> None:

@@ -9,7 +9,7 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitErro
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.system import posix
 from netinit.kernel import Closing, detect, netlink, run
-from netinit.options import BACKENDS, Options
+from netinit.options import Options
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from netinit.rules.promises import Unsupported
 
 LOCKED_STATUS = 4  # of iptables-restore
+PACKAGE = "iptables"  # Debian's
 _LOCK_TIMEOUT: int = Options.flag("lock_timeout").default  # nanoseconds
 
 
@@ -116,8 +117,8 @@ class PlannedComparison(FirstComparison):
         return iter(())
 
 
-class XtablesBackend(Backend):
-    """A backend that commits iptables-restore input."""
+class ReadingBackend(Backend):
+    """A backend for tables of iptables, which it reads from the kernel."""
 
     of_nf_tables = False  # whether its rules are in nf_tables
 
@@ -160,10 +161,6 @@ class XtablesBackend(Backend):
         except OSError as error:
             raise self.refusal(error) from None
 
-    @abstractmethod
-    def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        """Commit each family's input; return errors by family."""
-
     def observe(self, snapshot: Snapshot | None = None, families: tuple[Family, ...] | None = None) -> XtablesState:
         families = self._families if families is None else families
         encoded = self.read(families, snapshot)
@@ -178,24 +175,7 @@ class XtablesBackend(Backend):
             notices=tuple([notice for one in encoded for notice in notice_size(one.size, one.family)]),
         )  # fmt: skip
 
-    def commit(self, change: Change) -> None:
-        scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}
-        errors = self.feed(scripts)
-        if not errors:
-            return
-        from netinit.backends.failure_causes import explain_owners
-
-        message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
-        if hint := explain_owners("".join([scripts[family] for family, error in errors.items() if type(error) is ApplyError])):
-            message += f"; {hint}"
-        raised = type(next(iter(errors.values())))
-        if raised in (ApplyError, BackendUnavailableError) and (missing := self._missing_for(change.plan)):
-            from netinit.backends.failure_causes import explain_missing
-
-            raise explain_missing(message, missing)
-        raise raised(message)
-
-    def _missing_for(self, plan: Plan) -> str:
+    def missing_for(self, plan: Plan) -> str:
         """Return what the plan needs and the kernel lacks; empty if the kernel does not say."""
         from netinit.rules.promises import name_missing
 
@@ -212,6 +192,31 @@ class XtablesBackend(Backend):
     @abstractmethod
     def has(self, family: Family, need: Need) -> bool:
         """Whether the kernel has what a rule needs. Raises OSError if it does not say."""
+
+
+class XtablesBackend(ReadingBackend):
+    """A backend that commits iptables-restore input."""
+
+    @abstractmethod
+    def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
+        """Commit each family's input; return errors by family."""
+
+    def commit(self, change: Change) -> None:
+        scripts = {family: change.scripts[family.name] for family in self._families if family.name in change.scripts}
+        errors = self.feed(scripts)
+        if not errors:
+            return
+        from netinit.backends.failure_causes import explain_owners
+
+        message = "; ".join([f"{family.name}: {error}" for family, error in errors.items()])
+        if hint := explain_owners("".join([scripts[family] for family, error in errors.items() if type(error) is ApplyError])):
+            message += f"; {hint}"
+        raised = type(next(iter(errors.values())))
+        if raised in (ApplyError, BackendUnavailableError) and (missing := self.missing_for(change.plan)):
+            from netinit.backends.failure_causes import explain_missing
+
+            raise explain_missing(message, missing)
+        raise raised(message)
 
     def roll_back(self, change: Change) -> None:
         lost = self._return_to(change, tuple([family for family in self._families if family.name in change.scripts]))
@@ -257,7 +262,7 @@ class RestoreBackend(XtablesBackend):
         path = detect.find_restore(self.variant, family)
         if not path:
             program = f"{family.program}-{self.variant}-restore"
-            raise BackendUnavailableError(f"{program} is not installed: add the package {BACKENDS[self.name].package} to the image")
+            raise BackendUnavailableError(f"{program} is not installed: add the package {PACKAGE} to the image")
         return path
 
     def _run(self, jobs: Sequence[tuple[str, str]]) -> list[Finished | BackendUnavailableError]:
@@ -328,7 +333,7 @@ class NftVariant(RestoreBackend):
 
 
 class LegacyVariant(RestoreBackend):
-    """iptables on the older kernel interface, which has one lock for the whole file system."""
+    """Legacy tables through iptables-legacy-restore, for rules that use address sets."""
 
     name = "iptables-legacy"
     variant = detect.LEGACY

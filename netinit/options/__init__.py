@@ -76,8 +76,8 @@ BACKENDS = {
             tables=NF_TABLES, variant="nft", package="iptables",
         ),
         BackendLine(
-            name=IPTABLES_LEGACY, module="netinit.backends.iptables", made_by="LegacyVariant", with_sets="LegacyVariantWithSets",
-            tables=LEGACY_TABLES, variant="legacy", package="iptables", wants_net_raw=True, joins_foreign=True,
+            name=IPTABLES_LEGACY, module="netinit.backends.legacy", made_by="LegacyBackend", with_sets="LegacyVariantWithSets",
+            tables=LEGACY_TABLES, variant="legacy", wants_net_raw=True, joins_foreign=True,
         ),
         BackendLine(
             name=NFTABLES, module="netinit.backends.nftables", made_by="NftablesBackend", tables=TABLES_OF_OUR_OWN,

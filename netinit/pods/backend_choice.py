@@ -6,7 +6,7 @@ work, the next one is tried.
 
 from __future__ import annotations
 
-from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, is_installed, readers
+from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, auto_order, is_installed, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
@@ -72,12 +72,17 @@ class Survey:
         then the rest in the order of netinit.options.BACKENDS. Empty tables and chains do not count.
         """
         wanted = self._options.wanted_backend
-        used = [observed.backend.name for observed in self.holders() if observed.state.in_use]
-        foreign = [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
-        for name in (wanted,) if wanted != AUTO else dict.fromkeys((*used, *foreign, *AUTO_ORDER)):
-            observed = self._observed.get(name) or self._look(name)
-            if observed:
+        tried: set[str] = set()
+        for name in (wanted,) if wanted != AUTO else self._names():
+            if name not in tried and (observed := self._observed.get(name) or self._look(name)):
                 yield observed
+            tried.add(name)
+
+    def _names(self) -> Iterator[str]:
+        yield from [observed.backend.name for observed in self.holders() if observed.state.in_use]
+        yield from [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
+        yield AUTO_ORDER[0]
+        yield from auto_order()  # which looks for programs
 
     def _look(self, name: str) -> Observed | None:
         if name in self._failures:

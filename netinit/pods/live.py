@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from netinit import backends
-from netinit.backends import ipset
+from netinit.backends import set_contents
 from netinit.backends.iptables import notice_size
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
@@ -102,7 +102,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
     snapshot = read_or_refuse(read_with_listeners)
-    contents = ipset.read_contents()
+    contents = set_contents.read_contents()
     found = {name: _infer(snapshot, name, families, contents) for name in places}
     plans = [plan for name in places for plan in _with_sets(_plans(wanted, found[name]), BACKENDS[name].variant, contents)]
     live = _load(snapshot, plans)

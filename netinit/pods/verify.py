@@ -14,7 +14,7 @@ from hashlib import blake2b
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from netinit.backends import ipset, routes
+from netinit.backends import routes, set_contents
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
 from netinit.base.errors import NOT_PROVED, BackendUnavailableError, TooManyPartsError
@@ -142,7 +142,7 @@ def _decide(
     """Return all differences, and warnings about captured packets; without a snapshot those of the rules alone."""
     comparison = chosen.state.compare(plan)
     different, shadows = comparison.differences, comparison.shadows()
-    if snapshot and only_order_differs(snapshot, plan, chosen.backend.name, different, ipset.read_contents):
+    if snapshot and only_order_differs(snapshot, plan, chosen.backend.name, different, set_contents.read_contents):
         different = ()
     listed = leftovers + different + steps
     if snapshot is None:

@@ -68,6 +68,7 @@ _NAMES = {
     1: "icmp", 2: "igmp", 4: "ipencap", 6: "tcp", 17: "udp", 33: "dccp", 41: "ipv6", 47: "gre", 50: "esp", 51: "ah",
     58: "ipv6-icmp", 89: "ospf", 103: "pim", 112: "vrrp", 115: "l2tp", 132: "sctp", 136: "udplite",
 }  # fmt: skip
+_NUMBERS = {name: number for number, name in _NAMES.items()}
 
 SIZES = {
     ("comment", 0): 256, ("tcp", 0): 16, ("udp", 0): 16, ("multiport", 1): 48, ("iprange", 1): 72, ("owner", 1): 24, ("mark", 1): 16,
@@ -105,5 +106,4 @@ def protocol_name(number: int) -> str:
 
 def protocol_number(name: str) -> int:
     """Return the number of a name from `protocol_name`. Raises ValueError."""
-    found = [number for number, known in _NAMES.items() if known == name]
-    return found[0] if found else int(name)
+    return _NUMBERS.get(name) or int(name)

@@ -123,11 +123,7 @@ def test_without_root_the_remedy_stands_on_one_line(readable):
 
 
 @pytest.mark.parametrize(
-    ("backend", "message"),
-    [
-        ("iptables-nft", "--backend iptables-nft finds none of its programs: apt-get install iptables"),
-        ("iptables-legacy", "--backend iptables-legacy finds none of its programs: apt-get install iptables"),
-    ],
+    ("backend", "message"), [("iptables-nft", "--backend iptables-nft finds none of its programs: apt-get install iptables")]
 )
 def test_without_programs_the_remedy_stands_on_one_line(monkeypatch, backend, message):
     monkeypatch.setitem(run.posix.environ, b"PATH", b"/nonexistent")

@@ -140,7 +140,7 @@ def test_sets_that_nobody_can_look_into_are_an_error(pod, variant, monkeypatch):
     wanted = options(variant)
     apply_in(pod, wanted)
     programmed = state(pod)
-    monkeypatch.setattr("netinit.backends.ipset.PROGRAM", "ipset-that-is-not-there")
+    monkeypatch.setattr("netinit.backends.set_contents.PROGRAM", "ipset-that-is-not-there")
     for act in (apply_in, remove_in):
         with pytest.raises(ApplyError, match="ipset is not installed: add the package ipset"):
             act(pod, wanted)

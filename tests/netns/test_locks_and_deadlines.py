@@ -196,7 +196,7 @@ def hang(folder, *names):
     return {"PATH": f"{folder}:{FOLDERS}"}
 
 
-@pytest.mark.parametrize("name", ["iptables-nft-restore", "iptables-legacy-restore"])
+@pytest.mark.parametrize("name", ["iptables-nft-restore"])
 def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, monkeypatch, name):
     variant = name.rpartition("-")[0]
     needs(variant)

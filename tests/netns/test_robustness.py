@@ -12,6 +12,7 @@ import pytest
 
 from lab_state import describe_state
 from laboratory import Pod, start_servers
+from lacking_kernel import build, lacking
 from netinit.base.errors import ApplyError, LockedError
 from netinit.base.net import IPV4, IPV6
 from netinit.lab import APP_ID
@@ -160,9 +161,26 @@ def test_reconciling_neither_drops_nor_spares_a_connection(pod, variant):
 # Refused by one family
 
 
-@variants
 @pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
-def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, variant, there):
+def test_legacy_tables_of_ipv6_that_fail_leave_those_of_ipv4_as_they_were(pod, tmp_path, there):
+    needs("iptables-legacy")
+    add_foreign_rules(pod, "iptables-legacy")
+    if there:
+        apply_in(pod, Options.from_argv([*TPROXY, "--backend", "iptables-legacy", "-t", "99", "-r", "98", "-c", "eth9"]))
+    before = state(pod)
+
+    failed = run_tool(pod, *TPROXY, "--backend", "iptables-legacy", "--reconcile", prefix=lacking(build(tmp_path), "REDIRECT6"))
+
+    assert failed.returncode == 1
+    assert "IPv6: the kernel refuses the new rules of legacy table nat: " in failed.stderr
+    assert "xt_REDIRECT" in failed.stderr
+    assert "the rollback failed" not in failed.stderr
+    check_same(state(pod), before, "not as before")
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
+def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, there):
+    variant = "iptables-nft"
     needs(variant)
     load(pod, variant, IPV4, "*nat\n-A OUTPUT -p tcp -m tcp --dport 9 -j ACCEPT\nCOMMIT\n")
     if there:
@@ -180,9 +198,9 @@ def test_a_failing_ip6tables_leaves_ipv4_as_it_was(pod, tmp_path, variant, there
     check_same(state(pod), before, "not as before")
 
 
-@variants
 @pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
-def test_a_family_that_fails_between_its_tables_is_put_back_as_well(pod, tmp_path, variant, there):
+def test_a_family_that_fails_between_its_tables_is_put_back_as_well(pod, tmp_path, there):
+    variant = "iptables-nft"
     needs(variant)
     add_foreign_rules(pod, variant)
     if there:
@@ -241,12 +259,15 @@ HIDE_PROGRAMS = (
 
 @pytest.mark.mounts
 def test_without_programs_native_tables_serve_and_a_named_backend_says_what_it_lacks(pod):
-    for name in VARIANTS:
-        failed = run_tool(pod, *REDIRECT, "--backend", name, prefix=WITHOUT_PROGRAMS)
-        assert failed.returncode == 1
-        assert f"{name}-restore is not installed: add the package iptables to the image" in failed.stderr
-        assert "Traceback" not in failed.stderr
+    failed = run_tool(pod, *REDIRECT, "--backend", "iptables-nft", prefix=WITHOUT_PROGRAMS)
+    assert failed.returncode == 1
+    assert "iptables-nft-restore is not installed: add the package iptables to the image" in failed.stderr
+    assert "Traceback" not in failed.stderr
     before = state(pod)
+    for arguments in (REDIRECT, ["--cleanup-only"]):
+        done = run_tool(pod, *arguments, "--backend", "iptables-legacy", prefix=WITHOUT_PROGRAMS)
+        assert done.returncode == 0, done.stderr
+    check_same(state(pod), before, "not as before")
     done = run_tool(pod, *REDIRECT, prefix=WITHOUT_PROGRAMS)
     assert (done.returncode, "programmed by nftables" in done.stderr) == (0, True), done.stderr
     assert run_tool(pod, "--cleanup-only", prefix=WITHOUT_PROGRAMS).returncode == 0

@@ -7,6 +7,7 @@ the new one once, and a first run of most; `make prove` takes all pairs, and bot
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -17,9 +18,10 @@ import pytest
 
 from lab_state import describe_state
 from laboratory import Pod
-from netinit.backends import lock
+from netinit.backends import legacy_edits, lock
 from netinit.backends.ipset import SetsBackend
 from netinit.backends.iptables import XtablesBackend
+from netinit.backends.legacy import LegacyBackend
 from netinit.backends.machine import Machine
 from netinit.backends.nft_removal import NftRemoval
 from netinit.base.errors import ApplyError, LockedError, NetinitError
@@ -115,7 +117,7 @@ class FailingLink:
 
 
 class FailingMachine(Machine):
-    """This machine, on which the n-th change fails, a commit of rules after the first family's; later ones work."""
+    """This machine, on which the n-th change fails, a commit of rules after the first family's or table's; later ones work."""
 
     def __init__(self, at):
         self.link = FailingLink(self)
@@ -171,8 +173,25 @@ class FailingMachine(Machine):
                     raise ApplyError("the kernel is out of memory")
                 commit(change)
 
-            backend.commit = refuse
+            backend.commit = self._failing_edits(backend.commit) if isinstance(backend, LegacyBackend) else refuse
         return backend
+
+    def _failing_edits(self, commit):
+        make_edit = legacy_edits.make_edit
+
+        def make_half(family, edit, undo):
+            if self.fails():
+                raise OSError(errno.ENOMEM, f"table {edit.table}: Cannot allocate memory")
+            make_edit(family, edit, undo)
+
+        def refuse_edits(change):
+            legacy_edits.make_edit = make_half
+            try:
+                commit(change)
+            finally:
+                legacy_edits.make_edit = make_edit
+
+        return refuse_edits
 
 
 def fail_in_turn(pod, act):

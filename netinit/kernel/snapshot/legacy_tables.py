@@ -45,9 +45,18 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
 
 
 def read_table(family: Family, table: str) -> LegacyTable:
-    """Return one table; read again if it changes meanwhile. Raises OSError: EFBIG above MAX_BYTES."""
+    """Return one table. Raises OSError as `read_whole`."""
     from netinit.base.snapshot import LegacyTable
 
+    hooks, first, entries = read_whole(family, table)
+    return LegacyTable(version=family.version, name=table, valid_hooks=hooks, hook_entries=first, entries=entries)
+
+
+def read_whole(family: Family, table: str) -> tuple[int, tuple[int, ...], bytes]:
+    """Return a table's hooks as bits, where each begins, and the entries; read again if it changes meanwhile.
+
+    Raises OSError: EFBIG above MAX_BYTES.
+    """
     for _ in range(ATTEMPTS):
         try:
             info, entries = read_bytes(family, table)
@@ -55,10 +64,7 @@ def read_table(family: Family, table: str) -> LegacyTable:
             if error.errno == EAGAIN:  # another size than a moment ago
                 continue
             raise
-        return LegacyTable(
-            version=family.version, name=table, valid_hooks=unpack_from("=I", info, 32)[0],
-            hook_entries=unpack_from("=5I", info, 36), entries=entries,
-        )  # fmt: skip
+        return unpack_from("=I", info, 32)[0], unpack_from("=5I", info, 36), entries
     raise OSError(EAGAIN, f"legacy table {table} changes all the time")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from netinit.backends.ipset import PROGRAM as IPSET
+from netinit.backends.set_contents import PROGRAM as IPSET
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.sanitize import escape, shorten

@@ -6,19 +6,20 @@ A commit replaces our chains and jumps at once, so there is no moment without ru
 from __future__ import annotations
 
 from netinit.rules import model
-from netinit.rules.iptables.compare import FamilyRules
-from netinit.rules.iptables.ownership import Owned
-from netinit.rules.iptables.parse import part_comment, text_is_complete
 from netinit.rules.iptables.write import ListedTable, Listing, Placed, Written, add_rules
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_TPROXY, OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    from netinit.rules.iptables.compare import FamilyRules
+    from netinit.rules.iptables.ownership import Owned
+
+    Chains = Mapping[str, Collection[str]]  # names of chains by table
 
 Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
-# In filter these reject what nat would redirect.
-_REFUSES = tuple([f"-j {chain}" for chain in (model.ISTIO_INBOUND, model.ISTIO_OUTPUT, model.ISTIO_PRERT)])
+REFUSING = (model.ISTIO_INBOUND, model.ISTIO_OUTPUT, model.ISTIO_PRERT)  # in filter these reject what nat would redirect
 
 
 def target_from_plan(written: Written) -> Target:
@@ -28,6 +29,8 @@ def target_from_plan(written: Written) -> Target:
 
 def target_from_listing(rules: FamilyRules) -> tuple[Target, tuple[str, ...]]:
     """Return our listed rules as a target to roll back to, and the places of rules that cannot be written."""
+    from netinit.rules.iptables.parse import part_comment, text_is_complete
+
     target: Target = {}
     lost: list[str] = []
     for name in rules.listing:
@@ -56,30 +59,37 @@ def write_transition(
     `by_number`: delete by position, because the kernel may hold other rules than listed. A table that stops capturing comes
     last, so that one table captures at any time; rules that reject what nat did not redirect are deleted first.
     """
-    names = [name for name in (*target, *[n for n in listing if n not in target]) if name not in skip]
-    names.sort(key=lambda name: _stops_capturing(target.get(name, {}), listing.get(name)))
+    names, refuses = order_tables(target, {name: table.rules for name, table in listing.items()}, skip)
     lines: list[str] = []
-    if FILTER in listing and FILTER in names and FILTER not in target:
-        names.sort(key=lambda name: name != FILTER)
-    elif FILTER in listing and FILTER in names[1:]:
+    if refuses:
         lines, listing, owned = _stop_refusing(listing, owned, by_number=by_number)
     for name in names:
         lines += _write_table(name, target.get(name, {}), listing.get(name), owned, by_number=by_number)
     return "".join([line + "\n" for line in lines])
 
 
-def _stops_capturing(target: dict[str, Placed], table: ListedTable | None) -> bool:
-    if table is None or OWNED_CHAINS.isdisjoint(table.rules):
+def order_tables(target: Chains, listed: Chains, skip: Sequence[str]) -> tuple[list[str], bool]:
+    """Return the tables in the order of their commits, and whether rules that reject are deleted in a commit before them."""
+    names = [name for name in (*target, *[n for n in listed if n not in target]) if name not in skip]
+    names.sort(key=lambda name: _stops_capturing(target.get(name, ()), listed.get(name, ())))
+    if FILTER in listed and FILTER in names and FILTER not in target:
+        names.sort(key=lambda name: name != FILTER)
+        return names, False
+    return names, FILTER in listed and FILTER in names[1:]
+
+
+def _stops_capturing(target: Collection[str], listed: Collection[str]) -> bool:
+    if OWNED_CHAINS.isdisjoint(listed):
         return False
-    return not target or (ISTIO_TPROXY in table.rules and ISTIO_TPROXY not in target)
+    return not target or (ISTIO_TPROXY in listed and ISTIO_TPROXY not in target)
 
 
 def _stop_refusing(listing: Listing, owned: Owned, *, by_number: bool) -> tuple[list[str], Listing, Owned]:
     """Return a commit that deletes the jumps to rejecting rules, and the listing and our rules after it."""
-    table = listing[FILTER]
+    table, refuses = listing[FILTER], tuple([f"-j {chain}" for chain in REFUSING])
     rules, left, lines = dict(table.rules), dict(owned), []
     for chain in BUILTIN_CHAINS:
-        jumps = [index for index in owned.get((FILTER, chain), ()) if table.rules[chain][index].endswith(_REFUSES)]
+        jumps = [index for index in owned.get((FILTER, chain), ()) if table.rules[chain][index].endswith(refuses)]
         if jumps:
             lines += _write_deletions(chain, table.rules[chain], jumps, by_number=by_number)
             kept = [index for index in range(len(table.rules[chain])) if index not in jumps]
@@ -107,6 +117,8 @@ def _write_table(
 
 def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int], *, by_number: bool) -> list[str]:
     """Delete by text; by number, from the end, if an equal foreign rule precedes or the text is not one line."""
+    from netinit.rules.iptables.parse import text_is_complete
+
     numbered = [
         index
         for index in indexes

@@ -153,11 +153,12 @@ def split_modules(matches: Iterable[Match]) -> Iterator[list[Match]]:
     modules: list[list[Match]] = []
     joins = False
     for match in [one for one in matches if one.place >= PROTOCOL]:
-        if joins and _is_tcp(match):
+        is_tcp = _is_tcp(match)
+        if joins and is_tcp:
             modules[-1].append(match)
         else:
             modules.append([match])
-        joins = _is_tcp(match)
+        joins = is_tcp
     for module in modules:
         if asked := [one for one in module if not isinstance(one, Protocol)] or [one for one in module if getattr(one, "module", "")]:
             yield asked

@@ -120,8 +120,8 @@ def pack_tcp(protocol: str, *matches: Match) -> Struct:
     """Return struct xt_tcp, or xt_udp, which has the fields of ports and of what is inverted."""
     fields = [0, MAX_PORT, 0, MAX_PORT, 0, 0, 0, 0]
     for match in matches:
-        if match.header_fields:
-            at, fields[at : at + 2], inverted = match.header_fields
+        if found := match.header_fields:
+            at, fields[at : at + 2], inverted = found
             fields[7] |= inverted
     if protocol == "tcp":
         return pad("tcp", 0, pack(TCP, *fields))

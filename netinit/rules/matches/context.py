@@ -211,6 +211,7 @@ class Socket(Match):
 
 
 FLAGS = ("FIN", "SYN", "RST", "PSH", "ACK", "URG")  # in the order of their bits, in which iptables lists them
+FLAG_BITS = {name: 1 << bit for bit, name in enumerate(FLAGS)}
 
 
 class TcpFlags(Match):
@@ -231,8 +232,7 @@ class TcpFlags(Match):
     @property
     def bits(self) -> tuple[int, int]:
         """The bits of `mask` and `flags` in the TCP header."""
-        mask, flags = (sum([1 << FLAGS.index(name) for name in names]) for names in (self.mask, self.flags))
-        return mask, flags
+        return sum([FLAG_BITS[name] for name in self.mask]), sum([FLAG_BITS[name] for name in self.flags])
 
     def xt(self) -> str:
         values = f"{','.join(self.mask)} {','.join(self.flags) or 'NONE'}"

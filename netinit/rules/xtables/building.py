@@ -5,11 +5,10 @@ What the kernel or the place decides (counters, hooks, offsets of jumps) is not 
 
 from __future__ import annotations
 
-from struct import error, pack, pack_into, unpack_from
+from _struct import error, pack, pack_into, unpack_from  # type: ignore[attr-defined]
 
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.base.records import Record
-from netinit.base.snapshot import LegacyTable
 from netinit.rules import structs
 from netinit.rules.iptables.write import encode_each, split_modules
 from netinit.rules.matches import packet
@@ -21,8 +20,11 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from netinit.base.snapshot import LegacyTable
     from netinit.rules.iptables.write import Written
     from netinit.rules.matches import Match
+
+    FoundChain = tuple[str, int, int, list[int]]  # name, hook (-1: none), where it begins (with its name), its entries
 
 NAME = slice(2, 31)
 ERROR_TARGET = "ERROR"
@@ -52,6 +54,7 @@ ENTRY_FORMS = {
 HEAD: tuple[tuple[type[packet.AddressMatch | packet.InterfaceMatch], int, int], ...] = (
     (packet.Source, 0, 8), (packet.Destination, 1, 16), (packet.InInterface, 4, 1), (packet.OutInterface, 5, 2),
 )  # fmt: skip
+HEAD_PLACES: dict[type[Match], tuple[int, int]] = {kind: (at, bit) for kind, at, bit in HEAD}
 PROTOCOL_GIVEN = {4: 0, 6: 1}  # IP6T_F_PROTO, set where a protocol is asked
 
 
@@ -111,7 +114,7 @@ def _write_head(matches: Sequence[Match], target: Target, form: EntryForm) -> by
     protocol = inverted = 0
     flags = form.goto if isinstance(target, Jump) and target.goto else 0
     for match in matches:
-        at, bit = next(((at, bit) for kind, at, bit in HEAD if isinstance(match, kind)), (0, INVERTED_PROTOCOL))
+        at, bit = HEAD_PLACES.get(type(match), (0, INVERTED_PROTOCOL))
         if isinstance(match, packet.AddressMatch):
             network, bits = match.networks[0], form.family.bits
             ends = network.first, (1 << bits) - (1 << bits - network.length)
@@ -151,20 +154,22 @@ def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
     """Return the chains of a kernel's table, in its order. Raises ValueError if the blob is malformed."""
     form = ENTRY_FORMS[table.version]
     try:
-        found, starts = _find_chains(table)
+        found, starts = find_chains(table.version, table.valid_hooks, table.hook_entries, table.entries)
         return tuple([
             EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
-            for chain, hook, places in found
+            for chain, hook, _, places in found
         ])  # fmt: skip
     except (error, IndexError) as problem:
         raise ValueError(f"legacy table {table.name}: its entries are not understood: {problem!r}") from None
 
 
-def _find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], dict[int, str]]:
-    """Return each chain's name, hook (-1: none) and offsets; and names by jump offset. Raises IndexError, struct.error."""
-    form, entries = ENTRY_FORMS[table.version], table.entries
-    hooks = {table.hook_entries[hook]: hook for hook in range(len(BUILTIN_CHAINS)) if table.valid_hooks >> hook & 1}
-    found: list[tuple[str, int, list[int]]] = []
+def find_chains(
+    version: int, valid_hooks: int, hook_entries: Sequence[int], entries: bytes
+) -> tuple[list[FoundChain], dict[int, str]]:
+    """Return the chains of a table, and names by the offset of a jump to them. Raises IndexError, struct.error."""
+    form = ENTRY_FORMS[version]
+    hooks = {hook_entries[hook]: hook for hook in range(len(BUILTIN_CHAINS)) if valid_hooks >> hook & 1}
+    found: list[FoundChain] = []
     starts: dict[int, str] = {}
     at = 0
     while True:
@@ -172,34 +177,45 @@ def _find_chains(table: LegacyTable) -> tuple[list[tuple[str, int, list[int]]], 
         if offset < form.header or size < offset + EXTENSION_HEADER or at + size > len(entries):
             raise IndexError(f"an entry of {size} bytes at {at}")
         if at in hooks:
-            found.append((BUILTIN_CHAINS[hooks[at]], hooks[at], []))
+            found.append((BUILTIN_CHAINS[hooks[at]], hooks[at], at, []))
         if name_at(entries, at + offset) == ERROR_TARGET:
             if at + size == len(entries):
                 return found, starts
-            chain = entries[at + offset + EXTENSION_HEADER :][:30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
+            named = at + offset + EXTENSION_HEADER
+            chain = entries[named : named + 30].partition(b"\0")[0].decode("utf-8", "surrogateescape")
             starts[at + size] = chain
-            found.append((chain, -1, []))
+            found.append((chain, -1, at, []))
         else:
-            found[-1][2].append(at)
+            found[-1][3].append(at)
         at += size
 
 
 def _take(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -> TableEntry:
     """Return the entry at an offset. Raises IndexError for a jump to where no chain begins."""
+    data, chain = cut(entries, at, form, starts)
+    return TableEntry(data=settle(data, form, chain), chain=chain, packets=unpack_from("=Q", data, form.counters)[0])
+
+
+def cut(entries: bytes, at: int, form: EntryForm, starts: Mapping[int, str]) -> tuple[bytes, str]:
+    """Return an entry as the kernel holds it, and the chain that it jumps to. Raises IndexError as above."""
     offset, size = unpack_from("=HH", entries, at + form.packet + 4)
-    data = bytearray(entries[at : at + size])
-    packets = unpack_from("=Q", data, form.counters)[0]
-    data[form.packet : form.packet + 4] = bytes(4)  # the cache, and the hooks and counters behind the sizes
-    data[form.packet + 8 : form.header] = bytes(form.header - form.packet - 8)
-    chain = ""
     if not name_at(entries, at + offset):
-        verdict = unpack_from("=i", data, offset + EXTENSION_HEADER)[0]
+        verdict = unpack_from("=i", entries, at + offset + EXTENSION_HEADER)[0]
         if verdict >= 0:
             if verdict != at + size and verdict not in starts:
                 raise IndexError(f"a jump to {verdict}, where no chain begins")
-            chain = starts.get(verdict, NEXT)
-            pack_into("=i", data, offset + EXTENSION_HEADER, 0)
-    return TableEntry(data=bytes(data), chain=chain, packets=packets)
+            return entries[at : at + size], starts.get(verdict, NEXT)
+    return entries[at : at + size], ""
+
+
+def settle(data: bytes, form: EntryForm, chain: str) -> bytes:
+    """Return an entry with zeros for what the kernel or the place decides."""
+    settled = bytearray(data)
+    settled[form.packet : form.packet + 4] = bytes(4)  # the cache, and the hooks and counters behind the sizes
+    settled[form.packet + 8 : form.header] = bytes(form.header - form.packet - 8)
+    if chain:
+        pack_into("=i", settled, unpack_from("=H", data, form.packet + 4)[0] + EXTENSION_HEADER, 0)
+    return bytes(settled)
 
 
 def verdict_of(entry: TableEntry, form: EntryForm) -> int:

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from netinit.backends import ipset
-from netinit.backends.ipset import NftVariantWithSets, SetInUseError
+from netinit.backends import ipset, set_contents
+from netinit.backends.ipset import NftVariantWithSets
+from netinit.backends.set_contents import SetInUseError
 from netinit.base.errors import ApplyError, LateError
 from netinit.kernel import run
 
@@ -26,17 +27,17 @@ def program(monkeypatch):
         status, output, errors = made.answers.pop(0)
         return SimpleNamespace(status=status, output=output, errors=errors)
 
-    monkeypatch.setattr(ipset.run, "find", lambda name: f"/sbin/{name}")
-    monkeypatch.setattr(ipset.run, "start", start)
-    monkeypatch.setattr(ipset.run, "finish", finish)
+    monkeypatch.setattr(set_contents.run, "find", lambda name: f"/sbin/{name}")
+    monkeypatch.setattr(set_contents.run, "start", start)
+    monkeypatch.setattr(set_contents.run, "finish", finish)
     monkeypatch.setattr(ipset.time, "sleep", made.pauses.append)
     return made
 
 
 def test_sets_without_the_program_are_an_error_that_names_its_package(monkeypatch):
-    monkeypatch.setattr(ipset.run, "find", lambda _: "")
+    monkeypatch.setattr(set_contents.run, "find", lambda _: "")
     with pytest.raises(ApplyError) as caught:
-        ipset._run(("save",))
+        set_contents.run_ipset(("save",))
     assert str(caught.value) == "address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image"
 
 
@@ -52,7 +53,7 @@ def test_sets_without_the_program_are_an_error_that_names_its_package(monkeypatc
 def test_what_ipset_says_is_the_error_on_one_line(program, status, errors, kind, text):
     program.answers = [(status, "", errors)]
     with pytest.raises(ApplyError) as caught:
-        ipset._run(("restore",), "create x hash:net\n")
+        set_contents.run_ipset(("restore",), "create x hash:net\n")
     assert (type(caught.value), str(caught.value)) == (kind, text)
     assert program.asked == [("/sbin/ipset", ("restore",), "create x hash:net\n")]
 

@@ -56,7 +56,7 @@ def test_two_that_see_the_same_tables_know_of_each_other():
     assert [backends.readers(name) for name in ("iptables-nft", "nftables")] == [("iptables-nft",), ("nftables",)]
 
 
-@pytest.mark.parametrize(("folder", "missing"), [("", ("iptables-nft", "iptables-legacy")), (None, ())])
+@pytest.mark.parametrize(("folder", "missing"), [("", ("iptables-nft",)), (None, ())])
 def test_a_backend_is_installed_where_its_programs_are(folder, missing, monkeypatch):
     def find(program, *_):
         return "" if folder == "" else f"/sbin/{program}"
