@@ -115,7 +115,8 @@ def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdi
             except OSError as error:
                 if error.errno == EAGAIN:  # it has another size than a moment ago
                     continue
-                raise OSError(error.errno, f"the kernel refuses the new rules of legacy table {edit.table}: {error.strerror}") from None
+                refused = f"the kernel refuses the new rules of legacy table {edit.table}: {error.strerror}"
+                raise OSError(error.errno, refused) from None
             undo.append((family, inverse))
             counters = new.count(counters)
             if counters.strip(b"\0"):

@@ -7,7 +7,7 @@ decoded, since other options may have made it.
 
 from __future__ import annotations
 
-from struct import unpack_from
+from _struct import unpack_from
 
 from netinit.backends import Change
 from netinit.backends.legacy_edits import find_edits, make_change

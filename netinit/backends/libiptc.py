@@ -1,4 +1,4 @@
-"""The backend without programs: python-iptables in child processes, for legacy iptables.
+"""Legacy tables through iptables' own library: python-iptables in child processes.
 
 Each family has a child, whose crash is that family's error. The children call libiptc through python-iptables and give it
 rules as this project encodes them: python-iptables' own classes open, and so create, every table to find a chain, write IPv6

@@ -1,6 +1,6 @@
 """The lock of iptables-legacy, which a run holds from before its first change until its end.
 
-Its own programs get another lock file, since flock(2) would block them too.
+Programs that it starts get another lock file, since flock(2) would block them too.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Survey:
         """Yield the backends to try, in order.
 
         The one that the options name, else the one with rules of ours, then one that shares a table with foreign rules,
-        then the rest in the order of netinit.options.BACKENDS. Empty tables and chains do not count.
+        then the rest in the order of `auto_order`. Empty tables and chains do not count.
         """
         wanted = self._options.wanted_backend
         tried: set[str] = set()

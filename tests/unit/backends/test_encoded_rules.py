@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from struct import pack
 
 import pytest
 
@@ -12,9 +13,13 @@ from netinit.backends import encoded_rules, nft_tables
 from netinit.backends.nftables import NftState
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.base.snapshot import INET, IP, IP6, NftChain, NftRule, Snapshot, Unknown
+from netinit.base.snapshot import INET, IP, IP6, LegacyTable, NftChain, NftRule, Snapshot, Unknown
 from netinit.options import Options
 from netinit.rules.model import EMPTY_PLAN
+from netinit.rules.structs import ACCEPTING, DROPPING, RETURNING
+from netinit.rules.xtables import building
+from netinit.rules.xtables.building import EntryChain
+from rule_encodings import join_table
 
 
 def chain(family, table="nat", name="OUTPUT", policy=1):
@@ -104,3 +109,17 @@ def test_rules_of_our_own_tables_are_listed_where_there_are_such_tables(tables, 
     monkeypatch.setattr(nft_tables, "list_rules", lambda names: {f"nft {name}": ("rule",) for name in names or ("another",)})
     state = NftState(tables=tables, chains=(), comments=False, ours=bool(tables), foreign=False)
     assert (state.removed(EMPTY_PLAN), state.compare(EMPTY_PLAN).resumable()) == (found, not tables)
+
+
+def test_tables_after_one_with_a_policy_that_drops_are_read_too():
+    drops = [EntryChain(name="INPUT", hook=1, entries=(entry(4, DROPPING),))]
+    ours = [EntryChain(name="OUTPUT", hook=3, entries=(entry(4, ACCEPTING),)), EntryChain(name="ISTIO_OUTPUT", hook=-1, entries=(entry(4, RETURNING),))]
+    empty = LegacyTable(version=4, name="filter", valid_hooks=2, hook_entries=(0,) * 5, entries=b"")
+    tables = (join_table(empty, drops), join_table(empty.replace(name="nat", valid_hooks=8), ours))
+    (found,) = encoded_rules.legacy_of_snapshot(Snapshot(legacy=tables), (IPV4,))
+    assert (found.accepts, list(found.rules)) == (False, [("filter", "INPUT"), ("nat", "OUTPUT"), ("nat", "ISTIO_OUTPUT")])
+
+
+def entry(version, verdict):
+    form = building.ENTRY_FORMS[version]
+    return building.TableEntry(data=building.make_entry(form, bytes(form.packet), b"", building.extension("", 0, pack("=ii", verdict, 0))))

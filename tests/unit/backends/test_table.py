@@ -64,3 +64,9 @@ def test_a_backend_is_installed_where_its_programs_are(folder, missing, monkeypa
     monkeypatch.setattr(backends.run, "find", find)
     monkeypatch.setattr(backends.detect, "find_restore", lambda variant, *_: find(variant))
     assert tuple(name for name in BACKENDS if not backends.is_installed(name)) == missing
+
+
+@pytest.mark.parametrize(("installed", "order"), [(True, backends.AUTO_ORDER), (False, ("iptables-nft", "nftables", "iptables-legacy", "libiptc"))])
+def test_auto_prefers_native_tables_to_legacy_ones_that_no_program_lists(installed, order, monkeypatch):
+    monkeypatch.setattr(backends.detect, "find_restore", lambda variant, *_: "/sbin/x" if installed and variant == "legacy" else "")
+    assert backends.auto_order() == order

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,14 @@ OWN = frozenset(
     netinit.rules.layouts.inbound netinit.rules.layouts.outbound netinit.rules.layouts.untranslated
     netinit.rules.matches netinit.rules.matches.context netinit.rules.matches.packet netinit.rules.targets
     """.split(),  # noqa: SIM905 - a list to read and to edit
+)
+REMOVING_LEGACY = frozenset(
+    """
+    _ctypes netinit.backends.encoded_rules netinit.backends.legacy netinit.backends.legacy_edits netinit.backends.legacy_removal
+    netinit.backends.lock netinit.base.snapshot netinit.kernel.files netinit.kernel.libc netinit.kernel.snapshot
+    netinit.kernel.snapshot.legacy_tables netinit.kernel.table_replacement netinit.rules.iptables.transition netinit.rules.xtables
+    netinit.rules.xtables.building netinit.rules.xtables.editing
+    """.split(),  # noqa: SIM905 - as above
 )
 SIDECAR = ["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020"]
 
@@ -83,6 +92,18 @@ def test_a_plain_apply_imports_no_module_that_is_not_listed_here():
     loaded = set(done.stdout.splitlines()[-1].split())
     assert loaded - CHEAP - OWN == set(), "a pod's start pays for each of these; import them where they are needed, or list them here"
     assert OWN - loaded == set(), "no longer imported: take them off the list"
+
+
+@pytest.mark.netns
+@pytest.mark.skipif(not shutil.which("iptables-legacy-save"), reason="iptables-legacy is not installed: apt-get install iptables")
+def test_legacy_tables_are_removed_without_modules_that_decode_compare_or_start_programs():
+    line = 'ip link set lo up && "$@" --backend iptables-legacy >/dev/null && exec "$@" --cleanup-only --backend iptables-legacy'
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", line, "sh", sys.executable, "-I", "-S", "-c", NAME_MODULES, MAIN, *SIDECAR],
+        capture_output=True, text=True, timeout=30, check=True,
+    )  # fmt: skip
+    loaded = set(done.stdout.splitlines()[-1].split()) - CHEAP
+    assert loaded - OWN == REMOVING_LEGACY
 
 
 def test_a_plain_dry_run_imports_nothing_costly_either():

@@ -1,0 +1,226 @@
+"""Edits of legacy tables as blobs: what is foreign stays byte for byte, every offset leads where it led, and each edit has its inverse."""
+
+from __future__ import annotations
+
+from struct import pack, unpack_from
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from netinit.base.snapshot import LegacyTable
+from netinit.rules.structs import ACCEPTING, RETURNING
+from netinit.rules.xtables.building import (
+    ENTRY_FORMS,
+    NEXT,
+    EntryChain,
+    TableEntry,
+    extension,
+    find_chains,
+    make_entry,
+    split_table,
+)
+from netinit.rules.xtables.editing import ADDED, EditedTable, TableEdit
+from rule_encodings import join_table
+
+BUILTIN = {"INPUT": 1, "FORWARD": 2, "OUTPUT": 3}  # of filter, with their hooks
+HOOKS = 0b1110
+FOREIGN = ("AAA", "Docker", "ISTIO", "zz")
+OURS = ("ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_REDIRECT")
+
+
+def entry(version, verdict=0, chain="", size=0, tag=0):
+    """A rule with a match of so many bytes and an interface named by its tag."""
+    form = ENTRY_FORMS[version]
+    match = extension("comment", 0, bytes(8 * size)) if size else b""
+    head = pack("=I", tag).ljust(form.packet, b"\0")
+    return TableEntry(data=make_entry(form, head, match, extension("", 0, pack("=ii", verdict, 0))), chain=chain)
+
+
+@st.composite
+def rules(draw, version, chains, most=5):
+    found = []
+    for _ in range(draw(st.integers(0, most))):
+        chain = draw(st.sampled_from(("", "", NEXT, *chains)))
+        verdict = 0 if chain else draw(st.sampled_from((ACCEPTING, RETURNING)))
+        found.append(entry(version, verdict, chain, draw(st.integers(0, 4)), draw(st.integers(0, 3))))
+    return tuple(found)
+
+
+@st.composite
+def tables(draw):
+    """A table in which foreign chains, and perhaps some of ours, jump to each other; each entry has counters of its own."""
+    version = draw(st.sampled_from((4, 6)))
+    ours = draw(st.lists(st.sampled_from(OURS), unique=True))
+    named = sorted([*draw(st.lists(st.sampled_from(FOREIGN), unique=True)), *ours])
+    foreign = [name for name in named if name not in OURS]
+    chains = [
+        EntryChain(name=name, hook=hook, entries=(*draw(rules(version, named if hook >= 0 or name in OURS else foreign)), entry(version, end)))
+        for name, hook, end in (*[(name, hook, ACCEPTING) for name, hook in BUILTIN.items()], *[(name, -1, RETURNING) for name in named])
+    ]
+    table = LegacyTable(version=version, name="filter", valid_hooks=HOOKS, hook_entries=(0,) * 5, entries=b"")
+    return number_counters(join_table(table, chains))
+
+
+def number_counters(table):
+    """The table with the number of each entry as its packets, and bytes where a kernel keeps notes of its own."""
+    form, data = ENTRY_FORMS[table.version], bytearray(table.entries)
+    at = number = 0
+    while at < len(data):
+        data[at + form.counters : at + form.counters + 16] = pack("=2Q", number, 100 * number)
+        data[at + form.packet : at + form.packet + 4] = pack("=I", number)
+        at, number = at + unpack_from("=H", data, at + form.packet + 6)[0], number + 1
+    return table.replace(entries=bytes(data))
+
+
+@st.composite
+def edits(draw, table):
+    """An edit of our chains and of rules in built-in ones; what jumps to a chain that goes away is deleted."""
+    chains = {chain.name: chain.entries[:-1] for chain in split_table(table)}
+    wanted = draw(st.lists(st.sampled_from(OURS), unique=True))
+    removed = tuple(name for name in chains if name in OURS and name not in wanted)
+    made = {name: draw(rules(table.version, wanted)) for name in wanted}
+    deleted = {
+        name: [(index, one) for index, one in enumerate(chains[name]) if one.chain in removed or draw(st.integers(0, 3)) == 0] for name in BUILTIN
+    }
+    added = {}
+    for name in BUILTIN:
+        new = draw(rules(table.version, wanted, 3))
+        inserted = draw(st.integers(0, len(new)))
+        added[name] = [(at if at <= inserted else 0, one) for at, one in enumerate(new, 1)]
+    return TableEdit(table="filter", chains=made, deleted=deleted, added=added, removed=removed)
+
+
+def open_table(table):
+    return EditedTable(table.version, table.valid_hooks, table.hook_entries, table.entries)
+
+
+def counters_of(table):
+    """What IPT_SO_SET_REPLACE returns of the old entries."""
+    form, found, at = ENTRY_FORMS[table.version], [], 0
+    while at < len(table.entries):
+        found.append(table.entries[at + form.counters : at + form.counters + 16])
+        at += unpack_from("=H", table.entries, at + form.packet + 6)[0]
+    return b"".join(found)
+
+
+def change(table, edit):
+    """The table as the kernel holds it after an edit, counters included, and the inverse."""
+    opened = open_table(table)
+    inverse = opened.edit(edit)
+    new = opened.write()
+    changed = table.replace(hook_entries=new.offsets[:5], entries=new.entries)
+    counters, data = new.count(counters_of(table)), bytearray(new.entries)
+    form, at = ENTRY_FORMS[table.version], 0
+    for number in range(len(new.sources)):
+        data[at + form.counters : at + form.counters + 16] = counters[16 * number :][:16]
+        at += unpack_from("=H", data, at + form.packet + 6)[0]
+    assert at == len(data)
+    return changed.replace(entries=bytes(data)), inverse, new
+
+
+@given(tables())
+def test_a_table_without_a_change_is_written_as_it_was(table):
+    opened = open_table(table)
+    new = opened.write()
+    assert (new.entries, new.offsets[1:4]) == (table.entries, table.hook_entries[1:4])
+    assert new.sources == tuple(range(opened.size))
+
+
+@given(st.data())
+def test_an_edit_changes_what_it_names_and_its_inverse_gives_the_same_bytes_again(data):
+    table = data.draw(tables())
+    edit = data.draw(edits(table))
+    changed, inverse, new = change(table, edit)
+    before, after = ({chain.name: chain.entries for chain in split_table(one)} for one in (table, changed))
+    assert set(after) == set(before) - set(edit.removed) | set(edit.chains)
+    for name in FOREIGN:
+        assert after.get(name) == before.get(name)
+    for name, wanted in edit.chains.items():
+        assert after[name] == (*wanted, entry(table.version, RETURNING))
+    for name in BUILTIN:
+        kept = [one for index, one in enumerate(before[name][:-1]) if (index, one) not in edit.deleted[name]]
+        heads = [one for at, one in edit.added[name] if at]
+        assert list(after[name][:-1]) == [*heads, *kept, *[one for at, one in edit.added[name] if not at]]
+        assert before[name][-1] == after[name][-1]
+    ends = [new.offsets[5 + hook] for hook in BUILTIN.values()]
+    assert all(unpack_from("=i", changed.entries, end + ENTRY_FORMS[table.version].header + 32)[0] == ACCEPTING for end in ends)
+    assert change(changed, inverse)[0].entries == ends_made_anew(table, edit)
+
+
+def ends_made_anew(table, edit):
+    """The table, but for what ends our chains, which an edit makes anew: without counters and notes."""
+    form, data = ENTRY_FORMS[table.version], bytearray(table.entries)
+    for name, hook, start, places in find_chains(table.version, table.valid_hooks, table.hook_entries, table.entries)[0]:
+        if hook < 0 and (name in edit.chains or name in edit.removed):
+            for at in (places[-1], *([start] if name in edit.removed else [])):
+                data[at + form.counters : at + form.counters + 16] = bytes(16)
+                data[at + form.packet : at + form.packet + 4] = bytes(4)
+    return bytes(data)
+
+
+@given(st.data())
+def test_counters_stay_with_their_entries(data):
+    table = data.draw(tables())
+    changed, _, new = change(table, data.draw(edits(table)))
+    form = ENTRY_FORMS[table.version]
+    at = 0
+    for source in new.sources:
+        packets, note = (unpack_from("=Q", changed.entries, at + form.counters)[0], unpack_from("=I", changed.entries, at + form.packet)[0])
+        assert (packets, note) == ((0, 0) if source == ADDED else (source, source))
+        at += unpack_from("=H", changed.entries, at + form.packet + 6)[0]
+
+
+@given(tables(), st.randoms(use_true_random=False), st.integers(1, 6))
+def test_a_damaged_table_is_refused_or_read_but_never_more(table, randomness, times):
+    data = bytearray(table.entries)
+    for _ in range(times):
+        data[randomness.randrange(len(data))] = randomness.choice((0, 1, 255, randomness.randrange(256)))
+    cut = bytes(data[: randomness.choice((len(data), randomness.randrange(len(data) + 1)))])
+    try:
+        opened = open_table(table.replace(entries=cut))
+        new = opened.write()
+    except ValueError:
+        return
+    assert len(new.entries) == len(cut)
+
+
+def small(*chains, hooks=HOOKS):
+    made = [EntryChain(name=name, hook=hook, entries=(entry(4, ACCEPTING),)) for name, hook in BUILTIN.items() if hooks >> hook & 1]
+    table = LegacyTable(version=4, name="filter", valid_hooks=hooks, hook_entries=(0,) * 5, entries=b"")
+    return join_table(table, [*made, *[EntryChain(name=name, hook=-1, entries=(*some, entry(4, RETURNING))) for name, some in chains]])
+
+
+NOTHING = TableEdit(table="filter", chains={}, deleted={}, added={}, removed=())
+
+
+@pytest.mark.parametrize(
+    ("table", "edit", "why"),
+    [
+        (small(("A", ()), ("A", ())), NOTHING, "two chains are named 'A'"),
+        (small(("OUTPUT", ())), NOTHING, "two chains are named 'OUTPUT'"),
+        (small().replace(hook_entries=(0, 0, 0, 0, 0)), NOTHING, "its hooks share an entry, or are not in their order"),
+        (small(), NOTHING.replace(deleted={"OUTPUT": [(2, entry(4, ACCEPTING))]}), "rule 3 of OUTPUT has changed meanwhile"),
+        (small(), NOTHING.replace(added={"PREROUTING": [(1, entry(4, ACCEPTING))]}), "it has no chain PREROUTING"),
+        (small(("A", (entry(4, 0, "ISTIO_OUTPUT"),)), ("ISTIO_OUTPUT", ())), NOTHING.replace(removed=("ISTIO_OUTPUT",)), "rule 1 of A jumps to ISTIO_OUTPUT"),
+        (small(), NOTHING.replace(chains={"ISTIO_OUTPUT": [entry(4, 0, "A")]}), "a rule jumps to A, which is not there"),
+    ],
+)
+def test_what_cannot_be_edited_says_why(table, edit, why):
+    with pytest.raises(ValueError, match=why):
+        change(table, edit)
+
+
+def test_of_equal_rules_the_one_next_to_where_ours_was_is_deleted():
+    rule = entry(4, ACCEPTING, size=1)
+    edited = open_table(small())
+    edited.edit(NOTHING.replace(added={"OUTPUT": [(0, rule), (0, entry(4, RETURNING)), (0, rule)]}))
+    assert edited.edit(NOTHING.replace(deleted={"OUTPUT": [(2, rule)]})).added == {"OUTPUT": ((3, rule),)}
+
+
+def test_new_chains_stand_where_iptables_sorts_them():
+    edited = open_table(small(("A", ()), ("J", ()), ("a", ())))
+    edited.edit(NOTHING.replace(chains=dict.fromkeys(("ISTIO_OUTPUT", "ISTIO_INBOUND"), ())))
+    new = edited.write()
+    names = [chain.name for chain in split_table(small().replace(hook_entries=new.offsets[:5], entries=new.entries))]
+    assert names[3:] == ["A", "ISTIO_INBOUND", "ISTIO_OUTPUT", "J", "a"]
