@@ -74,7 +74,7 @@ class LegacyBackend(ReadingBackend):
 
         change = of_kind(change, LegacyChange)
         if not IS_64_BIT:
-            raise BackendUnavailableError(f"{self.name}: legacy tables are written by 64-bit processes only: use --backend nftables")
+            raise BackendUnavailableError(f"{self.name}: legacy tables are written by 64-bit processes only: choose another --backend")
         with self.lock():
             for family, edits in change.edits.items():
                 for edit in edits:
