@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import threading
+from struct import pack_into, unpack_from
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -18,7 +19,7 @@ from legacy import FOREIGN_IPV4, FOREIGN_IPV6, LEGACY, change_to, filled, fresh,
 from netinit.backends import legacy_edits
 from netinit.backends.iptables import LegacyVariant
 from netinit.backends.legacy import LegacyBackend
-from netinit.base.errors import ApplyError, BusyError
+from netinit.base.errors import ApplyError, BusyError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.kernel.snapshot import legacy_tables
 from netinit.kernel.snapshot.legacy_tables import read_bytes
@@ -26,6 +27,8 @@ from netinit.kernel.table_replacement import Replacement
 from netinit.options import Options
 from netinit.pods.planning import settle
 from netinit.rules.model import OWNED_CHAINS
+from netinit.rules.structs import ACCEPTING
+from netinit.rules.xtables import building
 from programming import REDIRECT, SIDECAR, TPROXY, apply_in, load, needs, remove_in
 from strategies import made_options
 from sweeps import choose
@@ -308,6 +311,31 @@ def test_a_table_that_changes_meanwhile_is_read_again_but_not_forever(monkeypatc
             backend.commit(backend.observe().compare(plan(options)).change())
         assert len(asked) == 2
         assert "ISTIO" not in listings()[IPV4] + before[IPV4]
+
+
+def end_with(table, chain, verdict):
+    """Give a user-defined chain another verdict than a return at its end, which iptables does not list."""
+    info, entries = read_bytes(IPV4, table)
+    hooks, first = unpack_from("=I", info, 32)[0], unpack_from("=5I", info, 36)
+    found, _ = building.find_chains(4, hooks, first, entries)
+    last = next(places[-1] for name, _, _, places in found if name == chain)
+    changed = bytearray(entries)
+    pack_into("=i", changed, last + 112 + 32, verdict)
+    number, size = unpack_from("=2I", info, 76)
+    with Replacement(IPV4) as kernel:
+        kernel.replace(table, hooks, unpack_from("=10I", info, 36), bytes(changed), size=number, old_size=number)
+    assert size == len(changed)
+
+
+def test_a_chain_that_ends_with_a_verdict_that_iptables_does_not_list_is_an_error():
+    with fresh():
+        backend = LegacyBackend()
+        backend.commit(change_to(backend, Options.from_argv(REDIRECT)))
+        before = listings()
+        end_with("nat", "ISTIO_REDIRECT", ACCEPTING)
+        assert listings() == before
+        with pytest.raises(ParseError, match="IPv4: legacy table nat: the chain 'ISTIO_REDIRECT' does not end with a return, as iptables ends it"):
+            backend.observe()
 
 
 def test_a_huge_table_is_an_error_that_names_it(monkeypatch):

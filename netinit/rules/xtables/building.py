@@ -103,6 +103,11 @@ def make_entry(form: EntryForm, head: bytes, extensions: bytes, end: bytes) -> b
     return (head + pack("=IHH", 0, offset, offset + len(end))).ljust(form.header, b"\0") + extensions + end
 
 
+def make_return(form: EntryForm) -> bytes:
+    """Return the entry that ends a user-defined chain."""
+    return make_entry(form, bytes(form.packet), b"", extension("", 0, pack("=ii", structs.RETURNING, 0)))
+
+
 def extension(name: str, revision: int, info: bytes) -> bytes:
     """Return struct xt_entry_match or xt_entry_target."""
     return pack("=H29sB", EXTENSION_HEADER + len(info), name.encode(), revision) + info
@@ -155,12 +160,17 @@ def split_table(table: LegacyTable) -> tuple[EntryChain, ...]:
     form = ENTRY_FORMS[table.version]
     try:
         found, starts = find_chains(table.version, table.valid_hooks, table.hook_entries, table.entries)
-        return tuple([
+        chains = [
             EntryChain(name=chain, hook=hook, entries=tuple([_take(table.entries, at, form, starts) for at in places]))
             for chain, hook, _, places in found
-        ])  # fmt: skip
+        ]
     except (error, IndexError) as problem:
         raise ValueError(f"legacy table {table.name}: its entries are not understood: {problem!r}") from None
+    end = make_return(form)
+    for chain in [one for one in chains if one.hook < 0]:
+        if not chain.entries or chain.entries[-1].data != end:  # the kernel takes other verdicts too, which iptables does not list
+            raise ValueError(f"legacy table {table.name}: the chain {chain.name!r} does not end with a return, as iptables ends it")
+    return tuple(chains)
 
 
 def find_chains(

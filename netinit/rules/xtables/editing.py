@@ -12,11 +12,10 @@ The structs are those of 64-bit processes, in the machine's byte order: 32-bit o
 
 from __future__ import annotations
 
-from _struct import error, pack, pack_into, unpack_from  # type: ignore[attr-defined]
+from _struct import error, pack_into, unpack_from  # type: ignore[attr-defined]
 
 from netinit.base.records import Record
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.structs import RETURNING
 from netinit.rules.xtables.building import (
     ENTRY_FORMS,
     ERROR_TARGET,
@@ -28,6 +27,7 @@ from netinit.rules.xtables.building import (
     extension,
     find_chains,
     make_entry,
+    make_return,
     settle,
 )
 
@@ -148,22 +148,19 @@ class EditedTable:
                 self._create(name)
             chain = self._chains[name]
             chain.rules = [HeldEntry(one.data, one.chain) for one in change.chains.get(name, ())]
-            chain.last = self._make(extension("", 0, pack("=ii", RETURNING, 0)))
+            chain.last = HeldEntry(make_return(self._form), "")
         returned = {name: self._delete(name, placed) for name, placed in change.deleted.items()}
         deleted = {name: self._add(name, placed) for name, placed in change.added.items()}
         for name in change.removed:
             self._remove(name)
         return TableEdit(table=change.table, chains=before, deleted=deleted, added=returned, removed=tuple(created))
 
-    def _make(self, target: bytes) -> HeldEntry:
-        return HeldEntry(make_entry(self._form, bytes(self._form.packet), b"", target), "")
-
     def _create(self, name: str) -> None:
         """Add an empty chain where iptables sorts it."""
         bare = name.encode("utf-8", "surrogateescape")
         later = [one for one in self._chains.values() if one.hook < 0 and one.name.encode("utf-8", "surrogateescape") >= bare]
-        head = self._make(extension(ERROR_TARGET, 0, bare.ljust(ERROR_NAME, b"\0")))
-        made = HeldChain(name, -1, head, [], self._end)
+        head = make_entry(self._form, bytes(self._form.packet), b"", extension(ERROR_TARGET, 0, bare.ljust(ERROR_NAME, b"\0")))
+        made = HeldChain(name, -1, HeldEntry(head, ""), [], self._end)
         order = [*self._chains.values()]
         order.insert(order.index(later[0]) if later else len(order), made)
         self._chains = {one.name: one for one in order}
