@@ -84,6 +84,10 @@ class Match(Record):
         """Describe the match, as the continuation of "when"."""
         return self._fill(self.words)
 
+    def phrase(self) -> str:
+        """Describe the match in the few words of a drawing: "not uid 1337"."""
+        return self.describe().removeprefix("it is ").removeprefix("its ").removeprefix("it ")
+
 
 def format_option(option: str, value: object, negated: bool) -> str:
     """Return the syntax of an option of iptables."""

@@ -266,6 +266,11 @@ class TcpFlags(Match):
             return f"it {'does not open' if self.negated else 'opens'} a connection (SYN without ACK)"
         return f"of its TCP flags {format_list(self.mask)} {format_not(self.negated)}just {format_list(self.flags) or 'none'} are set"
 
+    def phrase(self) -> str:
+        mask, flags = "/".join(self.mask), "/".join(self.flags) or "none"
+        flags = "SYN" if self.replace(negated=False) == BARE_SYN else flags if mask == flags else f"{flags} of {mask}"
+        return f"TCP {'but not with' if self.negated else 'with'} {flags}"
+
 
 BARE_SYN = TcpFlags(mask=("FIN", "SYN", "RST", "ACK"), flags=("SYN",))  # --syn: what a listening socket answers
 

@@ -92,6 +92,10 @@ class AddressMatch(Match):
         verb, preposition = ("comes", "from") if self.source else ("goes", "to")
         return f"it {verb} {format_not(self.negated)}{preposition} {format_list(self.networks)}"
 
+    def phrase(self) -> str:
+        names = [str(one).removesuffix(f"/{one.family.bits}") for one in self.networks]
+        return f"{format_not(self.negated)}{'from' if self.source else 'to'} {' or '.join(names)}"
+
 
 class Source(AddressMatch):
     """Matches a source address in one of the networks (iptables(8), `-s`)."""
@@ -145,6 +149,9 @@ class InterfaceMatch(Match):
 
     def describe(self) -> str:
         return f"it {'came in' if self.inbound else 'leaves'} {format_not(self.negated)}through {format_list(self.names)}"
+
+    def phrase(self) -> str:
+        return f"{format_not(self.negated)}{'from' if self.inbound else 'to'} {' or '.join(self.names)}"
 
 
 class InInterface(InterfaceMatch):
@@ -263,6 +270,10 @@ class Port(Match):
         words = format_list(format_ranges(map(bounds_of, self.ports), " to "))
         return f"it is {self.protocol.upper()} and its {side} port is {format_not(self.negated)}{words}"
 
+    def phrase(self) -> str:
+        ports = " or ".join(format_ranges(map(bounds_of, self.ports), " to "))
+        return f"{self.protocol.upper()}{' from' if self.source else ''}{' but not' if self.negated else ''} port {ports}"
+
 
 class Owner(Match):
     """Matches packets of sockets of the users or groups from `first` to `last` (section owner; only at OUTPUT)."""
@@ -301,6 +312,9 @@ class Owner(Match):
     def describe(self) -> str:
         words = self._format_range(" to ")
         return f"its socket's {self.kind} is {format_not(self.negated)}{words if self.first == self.last else f'from {words}'}"
+
+    def phrase(self) -> str:
+        return f"{format_not(self.negated)}{self.kind} {self._format_range(' to ')}"
 
     def _format_range(self, between: str) -> str:
         return str(self.first) if self.first == self.last else f"{self.first}{between}{self.last}"
