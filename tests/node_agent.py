@@ -232,10 +232,11 @@ class Api:
 class Node:
     """A running agent, by `with`, and the plugin that asks it."""
 
-    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None, in_full=False):
+    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None, in_full=False, namespace=AGENT_NAMESPACE):
         self.folder = Path(folder)
         self.api = api
         self.words = words
+        self.namespace = namespace
         self.install = install
         self.wait = wait
         self.environ = environ or {}
@@ -262,7 +263,7 @@ class Node:
 
     def start(self):
         command = [
-            "node", "agent", "--nodeName", NODE, "--namespace", AGENT_NAMESPACE,
+            "node", "agent", "--nodeName", NODE, "--namespace", self.namespace,
             "--daemonSetName", DAEMON_SET, "--socket", self.socket, "--monitoringPort", str(self.monitoring), "--address", "127.0.0.1",
             "--kubeconfig", self.api.kubeconfig(self.folder), f"--install={str(self.install).lower()}",
             "--pluginFile", self.built, "--cniBinFolder", self.folder / "bin", "--cniConfFolder", self.folder / "net.d",
@@ -319,7 +320,7 @@ class Node:
 
     def set_plugin(self, seconds=30):
         """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent."""
-        write_settings(self.plugin, socket=self.socket, namespace=AGENT_NAMESPACE, daemon_set=DAEMON_SET, seconds=seconds, outside=self.socket.with_name(OUTSIDE_FILE))
+        write_settings(self.plugin, socket=self.socket, namespace=self.namespace, daemon_set=DAEMON_SET, seconds=seconds, outside=self.socket.with_name(OUTSIDE_FILE))
 
     def configuration(self, **more):
         tree = {"cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", **more}

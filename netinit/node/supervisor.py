@@ -19,6 +19,7 @@ from netinit.base.logs import level_of
 from netinit.kernel import children, detect, preload
 from netinit.kernel.children import Answer
 from netinit.kernel.processes import count_cores
+from netinit.node.installer import Installer
 from netinit.node.programmer import ENDING, Programmer
 from netinit.node.settings import AgentSettings
 from netinit.node.unix_server import open_socket
@@ -36,6 +37,8 @@ def run(settings: AgentSettings) -> int:
     log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         raise BackendUnavailableError("SYS_ADMIN is missing: pods' namespaces cannot be entered")
+    if settings.install:
+        Installer(settings).claim()
     allow_descriptors(_FILES)
     plugin_socket, monitoring = open_socket(settings.socket), listen(settings.address, settings.monitoring_port, shared=True)
     preload.load_all(str(Path(__file__).parents[1]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -41,6 +42,12 @@ def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
         raise ConfigError(f"port {port}{f' of {address}' if address else ''} cannot be listened on: {reason}") from error
     server.settimeout(0)
     return server
+
+
+def is_answered(path: str) -> bool:
+    """Whether a process listens on this Unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
+        return asking.connect_ex(path) in {0, errno.EAGAIN}  # the latter: its backlog is full
 
 
 def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
