@@ -232,11 +232,12 @@ class Api:
 class Node:
     """A running agent, by `with`, and the plugin that asks it."""
 
-    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None, in_full=False, namespace=AGENT_NAMESPACE):
+    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None, in_full=False, namespace=AGENT_NAMESPACE, prefix=()):
         self.folder = Path(folder)
         self.api = api
         self.words = words
         self.namespace = namespace
+        self.prefix = prefix  # what starts an agent that is `in_full`
         self.install = install
         self.wait = wait
         self.environ = environ or {}
@@ -272,7 +273,7 @@ class Node:
         words, environ = [str(word) for word in command], {**os.environ, **self.environ}
         with self.log.open("a") as log, self.inside():
             if self.in_full:
-                self.process = subprocess.Popen([sys.executable, "-m", "netinit", *words], cwd=ROOT, stdout=log, stderr=log, env=environ)
+                self.process = subprocess.Popen([*self.prefix, sys.executable, "-m", "netinit", *words], cwd=ROOT, stdout=log, stderr=log, env=environ)
             else:
                 self.process = Running(words, AGENT, log=log.fileno(), environ=environ, folder=ROOT)
         if self.wait:

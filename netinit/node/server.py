@@ -116,7 +116,8 @@ class AgentServer:
             found["host probes"] = HostProbeCheck(self.settings, client, **common).run
         outside = self.folder / OUTSIDE_FILE
         if self.settings.outside_namespaces == START:
-            found["outside namespaces"] = OutsideNamespaces(outside, client, self.agent.pod_cache, self.log).run
+            self.outside = OutsideNamespaces(outside, client, self.agent.pod_cache, self.log)
+            found["outside namespaces"] = self.outside.run
         else:
             outside.unlink(missing_ok=True)
         if self.settings.taint:
@@ -172,6 +173,7 @@ class AgentServer:
     def _find_problems(self) -> dict[str, str]:
         """Return what does not work although pods start: errors of tasks, and what they wait for."""
         late = {"API": self.agent.pod_cache.api_error, "sweep": self.sweeper.problem()}
+        late |= {"outside namespaces": self.outside.problem} if self.settings.outside_namespaces == START else {}
         return {**{name: text for name, text in late.items() if text}, **self.problems}
 
     def _report(self, verbose: bool) -> tuple[bool, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -88,6 +89,9 @@ async def run_forever(name: str, task: Callable[[], Awaitable[None]], problems: 
             await task()
         except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
             cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            if isinstance(cause, MemoryError):  # what leaks stays: only a new process has room again
+                log.event("error", f"{name}: out of memory; ending, to be restarted")
+                os._exit(1)
             problems[name] = problem = f"{cause}" if isinstance(cause, NetinitError) else f"{type(cause).__name__}: {cause}"
             if problem != last:
                 log.event("error", f"{name}: {problem}")
