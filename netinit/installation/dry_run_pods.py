@@ -48,7 +48,7 @@ _REMEDIES = (  # a part of the refusal, and what to do; the first that fits
     ("exceeded quota|failed quota", "raise the quota, or lower what the chart asks for: replicas, resources, node.resources"),
     ("violates PodSecurity", "kubectl label --overwrite namespace {namespace} pod-security.kubernetes.io/enforce=privileged"),
     ("security context constraint", "set openshift=true and node.platform=openshift, which let the accounts use what they need"),
-    ("tolerations .*conflict with its namespace whitelist", "allow them in {namespace}'s annotation {tolerations}, or set node.tolerations"),
+    ("tolerations .*conflict with its", "allow them in {namespace}'s annotation {tolerations}, or set node.tolerations"),
     ("node label selector conflicts", "remove the annotation scheduler.alpha.kubernetes.io/node-selector of {namespace}"),
     ("(?:minimum|maximum) .* usage per", "set resources and node.resources within the namespace's LimitRange, or change it"),
     ("no PriorityClass with name", "create the PriorityClass, or set priorityClassName and node.priorityClassName to one that exists"),

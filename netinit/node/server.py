@@ -56,6 +56,7 @@ class AgentServer:
         self.problems: dict[str, str] = {}
         self.folder = Path(settings.socket).parent
         self.draining = False
+        self.outside: OutsideNamespaces | None = None
         self._plugin_socket, self._monitoring = plugin_socket, monitoring
         self._programmer = ProgrammerClient(programmer)
         self._stop_requested = asyncio.Event()
@@ -173,7 +174,7 @@ class AgentServer:
     def _find_problems(self) -> dict[str, str]:
         """Return what does not work although pods start: errors of tasks, and what they wait for."""
         late = {"API": self.agent.pod_cache.api_error, "sweep": self.sweeper.problem()}
-        late |= {"outside namespaces": self.outside.problem} if self.settings.outside_namespaces == START else {}
+        late |= {"outside namespaces": self.outside.problem} if self.outside else {}
         return {**{name: text for name, text in late.items() if text}, **self.problems}
 
     def _report(self, verbose: bool) -> tuple[bool, str]:
