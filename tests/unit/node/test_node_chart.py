@@ -91,6 +91,12 @@ def test_two_releases_with_the_same_values_are_probed_under_names_of_their_own()
     assert len(instances) == 3
 
 
+def test_what_a_deleted_namespace_leaves_is_found_by_one_label():
+    left = [tree for tree in render_chart("node.enabled=true", "tags=[prod]") if "namespace" not in tree["metadata"]]
+    assert {tree["kind"] for tree in left} == {"MutatingWebhookConfiguration", "ClusterRole", "ClusterRoleBinding"}
+    assert {tree["metadata"]["labels"]["app.kubernetes.io/part-of"] for tree in left} == {"netinit"}
+
+
 def test_an_agent_that_watches_no_other_namespace_may_watch_its_own():
     (rule,) = [rule for tree in made("node.outsideNamespaces=wait") if tree["kind"] == "ClusterRole" for rule in tree["rules"] if rule["resources"] == ["namespaces"]]
     assert rule["resourceNames"] == ["mesh"]
