@@ -232,10 +232,12 @@ class Api:
 class Node:
     """A running agent, by `with`, and the plugin that asks it."""
 
-    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None, in_full=False):
+    def __init__(self, folder, api, *words, install=False, wait=True, plugin=None, environ=None, inside=None, in_full=False, namespace=AGENT_NAMESPACE, prefix=()):
         self.folder = Path(folder)
         self.api = api
         self.words = words
+        self.namespace = namespace
+        self.prefix = prefix  # what starts an agent that is `in_full`
         self.install = install
         self.wait = wait
         self.environ = environ or {}
@@ -262,7 +264,7 @@ class Node:
 
     def start(self):
         command = [
-            "node", "agent", "--nodeName", NODE, "--namespace", AGENT_NAMESPACE,
+            "node", "agent", "--nodeName", NODE, "--namespace", self.namespace,
             "--daemonSetName", DAEMON_SET, "--socket", self.socket, "--monitoringPort", str(self.monitoring), "--address", "127.0.0.1",
             "--kubeconfig", self.api.kubeconfig(self.folder), f"--install={str(self.install).lower()}",
             "--pluginFile", self.built, "--cniBinFolder", self.folder / "bin", "--cniConfFolder", self.folder / "net.d",
@@ -271,7 +273,7 @@ class Node:
         words, environ = [str(word) for word in command], {**os.environ, **self.environ}
         with self.log.open("a") as log, self.inside():
             if self.in_full:
-                self.process = subprocess.Popen([sys.executable, "-m", "netinit", *words], cwd=ROOT, stdout=log, stderr=log, env=environ)
+                self.process = subprocess.Popen([*self.prefix, sys.executable, "-m", "netinit", *words], cwd=ROOT, stdout=log, stderr=log, env=environ)
             else:
                 self.process = Running(words, AGENT, log=log.fileno(), environ=environ, folder=ROOT)
         if self.wait:
@@ -319,7 +321,7 @@ class Node:
 
     def set_plugin(self, seconds=30):
         """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent."""
-        write_settings(self.plugin, socket=self.socket, namespace=AGENT_NAMESPACE, daemon_set=DAEMON_SET, seconds=seconds, outside=self.socket.with_name(OUTSIDE_FILE))
+        write_settings(self.plugin, socket=self.socket, namespace=self.namespace, daemon_set=DAEMON_SET, seconds=seconds, outside=self.socket.with_name(OUTSIDE_FILE))
 
     def configuration(self, **more):
         tree = {"cniVersion": "1.0.0", "name": "net", "type": "netinit-cni", **more}

@@ -22,11 +22,15 @@ from netinit.installation.linting import (
     template_of,
 )
 
-CREATE = ("create", "--dry-run=server", "-o", "name", "-f", "-")
-"""kubectl's words for a pod on its standard input, without the namespace."""
+# The API server validates, not kubectl, which would need its OpenAPI document.
+_CREATE = ("create", "--dry-run=server", "--validate=false", "-o", "name", "-f", "-")
+_CREATORS = {  # kind: who creates its pods, by which policies and OpenShift's security context constraints judge
+    "Deployment": "system:serviceaccount:kube-system:replicaset-controller",
+    "DaemonSet": "system:serviceaccount:kube-system:daemon-set-controller",
+}
 NOT_TRIED = (
     "a dry run does not tell whether images can be pulled, whether a node has room for the pods, what NetworkPolicies and the nodes' "
-    "runtimes allow, and what the objects beside the pods meet"
+    "runtimes (SELinux, AppArmor, gVisor) allow, what webhooks do that skip dry runs, and what the objects beside the pods meet"
 )
 _MAX_REASON = 400  # characters of a refusal that are shown
 _SCOPE = "PriorityClass"
@@ -37,12 +41,15 @@ _WITHOUT_ANSWER = re.compile(
     r'User "[^"]*" cannot |does not support dry run|'
     r"Error from server \((?:Unauthorized|Timeout|ServiceUnavailable|TooManyRequests|ServerTimeout)\)"
 )
-_REFUSED = re.compile(r"Error from server[ :]|^The Pod .* is invalid", re.MULTILINE)
+_WITHOUT_IMPERSONATION = re.compile(r'cannot impersonate resource|User "system:serviceaccount:kube-system:[a-z-]+" cannot ')
+_REFUSED = re.compile(r"Error from server[ :]|^The (?:Pod|pods) .* is invalid", re.MULTILINE)
 _REMEDIES = (  # a part of the refusal, and what to do; the first that fits
     (_WITHOUT_QUOTA.pattern, "set resourceQuotas.enabled=true, or a priorityClassName and node.priorityClassName that is not limited"),
     ("exceeded quota|failed quota", "raise the quota, or lower what the chart asks for: replicas, resources, node.resources"),
     ("violates PodSecurity", "kubectl label --overwrite namespace {namespace} pod-security.kubernetes.io/enforce=privileged"),
-    ("security context constraint", "set openshift=true; of the agent's account: oc adm policy add-scc-to-user privileged"),
+    ("security context constraint", "set openshift=true and node.platform=openshift, which let the accounts use what they need"),
+    ("tolerations .*conflict with its", "allow them in {namespace}'s annotation {tolerations}, or set node.tolerations"),
+    ("node label selector conflicts", "remove the annotation scheduler.alpha.kubernetes.io/node-selector of {namespace}"),
     ("(?:minimum|maximum) .* usage per", "set resources and node.resources within the namespace's LimitRange, or change it"),
     ("no PriorityClass with name", "create the PriorityClass, or set priorityClassName and node.priorityClassName to one that exists"),
     ("admission webhook|ValidatingAdmissionPolicy|failed calling webhook", "exempt {namespace} from the policy, or change it"),
@@ -52,11 +59,26 @@ _REMEDIES = (  # a part of the refusal, and what to do; the first that fits
 
 @dataclass(frozen=True, slots=True)
 class DryRunPod:
-    """A pod as a workload of the installation would create it; `notes`: what had to be changed for the pod."""
+    """A pod as a workload of the installation would create it; `notes`: what had to be changed for the pod.
+
+    `creator`: the controller's account that the API server is asked as; empty for the user's own.
+    """
 
     workload: str
     tree: Tree
+    creator: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of kubectl that try it, with the pod on the standard input."""
+        namespace = string(metadata_of(self.tree).get("namespace"))
+        return (*_CREATE, "-n", namespace, *(("--as", self.creator) if self.creator else ()))
+
+    def by_user(self) -> DryRunPod:
+        """Return the pod as the user creates it."""
+        note = f"{self.workload}: tried as you, not as {self.creator}: what judges by who creates a pod may answer otherwise"
+        return replace(self, creator="", notes=(*self.notes, note))
 
     def without(self, field: str, note: str) -> DryRunPod:
         """Return the pod without a field of its spec."""
@@ -76,7 +98,8 @@ def _make_dry_run_pods(planned: Sequence[Tree], namespace: str) -> Iterator[DryR
             continue
         metadata = {**metadata_of(template), "generateName": f"{name_of(tree)}-", "namespace": namespace}
         made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-        yield DryRunPod(subject_of(string(tree.get("kind")), tree), made)
+        kind = string(tree.get("kind"))
+        yield DryRunPod(subject_of(kind, tree), made, _CREATORS.get(kind, ""))
 
 
 def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | InstallationFinding:
@@ -85,6 +108,8 @@ def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | 
     `refusal`: the whole error of kubectl. `planned`: the objects that the installation creates before its pods.
     """
     spec, namespace = mapping(pod.tree["spec"]), string(metadata_of(pod.tree).get("namespace"))
+    if pod.creator and _WITHOUT_IMPERSONATION.search(refusal):
+        return pod.by_user()
     account, priority = string(spec.get("serviceAccountName")), string(spec.get("priorityClassName"))
     if account and _WITHOUT_ACCOUNT.search(refusal):
         note = f"the account {account} does not exist yet: tried with default; what applies to {account} alone is not known"
@@ -108,7 +133,7 @@ def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | 
     return InstallationFinding(
         ERROR, "pod-refused", pod.workload,
         f"its pods are refused: {_first_line(refusal)}",
-        remedy.format(namespace=namespace),
+        remedy.format(namespace=namespace, tolerations="scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
     )  # fmt: skip
 
 

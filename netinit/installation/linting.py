@@ -250,11 +250,7 @@ class Hook:
             return
         if not self._services():
             if self.whole or self.by_kind.get("Service"):
-                yield InstallationFinding(
-                    severity, "no-service", self.subject,
-                    f"there is no {service}",
-                    "install it, or remove the webhook",
-                )  # fmt: skip
+                yield self._explain_no_service(severity)
             return
         if self.whole and not self._has_ready_pods():
             effect = "no pod can be created" if self.fails else "pods are created without a sidecar"
@@ -265,6 +261,23 @@ class Hook:
             )  # fmt: skip
         for deployment, labels in self.deployments if self.fails else ():
             yield from self._check_replicas(deployment, labels)
+
+    def _explain_no_service(self, severity: str) -> InstallationFinding:
+        """Return the finding of a missing Service; one whose namespace is gone was left by whoever deleted the namespace."""
+        namespace, name = self.service
+        remove = f"kubectl delete {HOOKS.lower()} {self.configuration}"
+        living = {name_of(tree) for tree in self.by_kind.get("Namespace", []) if "deletionTimestamp" not in metadata_of(tree)}
+        if not self.whole or not living or namespace in living:
+            return InstallationFinding(
+                severity, "no-service", self.subject, f"there is no Service {namespace}/{name}", f"install it, or: {remove}"
+            )
+        effect = "no pod that it selects can be created" if self.fails else "the pods that it selects are created without a sidecar"
+        return InstallationFinding(
+            severity, "namespace-deleted", self.subject,
+            f"its namespace {namespace} was deleted without it: {effect}",
+            f"install the release again, or: {remove}; a node whose pods wait has the plugin of its agent still: netinit node status",
+            address_of("troubleshooting", "a-namespace-that-was-deleted-with-its-release"),
+        )  # fmt: skip
 
     def _check_replicas(self, deployment: Tree, labels: Mapping[str, str]) -> _Found:
         subject = subject_of("Deployment", deployment)

@@ -19,6 +19,7 @@ from netinit.installation.linting import (
     name_of,
     sort_findings,
 )
+from netinit.installation.neighbours import find_neighbours
 from netinit.options import BACKENDS
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
@@ -45,6 +46,7 @@ def preflight(planned: Sequence[Tree], cluster: ByKind, namespace: str, *, versi
         *_check_versions(planned, cluster, version),
         *_check_pod_security(hooks, cluster, namespace, has_agent=bool(_of_kind(planned, "DaemonSet"))),
         *_check_injectors(planned, cluster),
+        *find_neighbours(planned, cluster),
         *_check_kernels(planned, cluster),
         *linting.find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects),
     ])  # fmt: skip

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from netinit.base.errors import ClusterError, DriftError, NetinitError, OptionError
-from netinit.base.sanitize import Lines, escape, lines, shorten
-from netinit.base.tables import format_table
+from netinit.base.sanitize import MAX_RULE_LENGTH, Lines, lines, shorten
+from netinit.base.tables import count, format_table
 from netinit.base.tree import mapping, sequence, string, strings
 from netinit.cli.console import answer_either
 from netinit.cli.values import OneOf
@@ -24,8 +24,9 @@ from netinit.questions.rule_sources import find_planned
 
 Row = dict[str, Any]
 JSON, TABLE = "json", "table"
-PLANNED, DIFFERENT, NOT_READ, ENDED = "as planned", "different", "not read", "ended"
-MAX_CELL = 60  # characters: a row of five cells stays readable
+PLANNED, DIFFERENT, NOT_READ, STARTING, ENDED = "as planned", "different", "not read", "starting", "ended"
+MAX_NAMES = 2  # of a workload's pods whose rows differ from its other pods'
+MAX_TEXTS = 5  # about a row; -o json has all
 _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 
 
@@ -37,7 +38,8 @@ def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywher
     """Show all pods of the mesh: injected, rules as planned, bypasses, warnings, and who does not listen.
 
     Pods without a sidecar in namespaces with automatic injection are listed too. Rules are read through the node agent; without
-    one they are "not read", and bypasses are those of the manifest. No container is added to any pod.
+    one they are "not read", and bypasses are those of the manifest. Equal pods of a workload are one row, each text is printed once,
+    by its number. A pod that waits for its first start is "starting". No container is added to any pod.
 
     Exit codes: 0; 3 if the rules of a pod are not as planned.
     """
@@ -80,6 +82,8 @@ def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -
     agent.prepare([(pod, _question("verify", facts)) for pod, facts in found.values()])
     for title, (pod, facts) in found.items():
         rows[title] |= _verify(pod, facts, agent)
+        if pod.is_starting and rows[title]["rules"] in (DIFFERENT, NOT_READ):
+            rows[title] |= {"rules": STARTING, "differences": [], "listeners": []}
     differ = [found[title] for title, row in rows.items() if row["rules"] == DIFFERENT]
     agent.prepare([(pod, _question("audit", facts)) for pod, facts in differ])
     seen: dict[Any, Row] = {}
@@ -91,8 +95,8 @@ def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -
 def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
     """A pod's row from its manifest, None outside the mesh, and its facts if it is intercepted."""
     row: Row = {
-        "namespace": pod.namespace, "name": pod.name, "injected": False, "reason": "", "rules": None, "differences": [],
-        "bypasses": None, "byDesign": None, "source": None, "warnings": [], "listeners": [],
+        "namespace": pod.namespace, "workload": pod.workload, "name": pod.name, "injected": False, "reason": "", "rules": None,
+        "differences": [], "bypasses": None, "byDesign": None, "source": None, "warnings": [], "listeners": [],
     }  # fmt: skip
     try:
         facts = read_object(pod.tree)
@@ -154,25 +158,50 @@ def _summarize(audited: Row) -> Row:
 
 
 def render_rows(rows: list[Row]) -> Lines:
-    """The table: pods with differing rules, then pods without rules, then the rest by name."""
+    """The pods by namespace and workload, what to act on first; then each text about them, once."""
     if not rows:
         return lines(["no pod here is in a mesh"])
-    order = {DIFFERENT: 0, None: 1, NOT_READ: 2, PLANNED: 3, ENDED: 4}
-    ordered = sorted(rows, key=lambda row: (order[row["rules"]], row["namespace"], row["name"]))
-    printed = format_table([("POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"), *map(_cells, ordered)])
+    texts: dict[str, int] = {}  # each with its number, in the order of the rows
+    groups: dict[tuple[Any, ...], list[str]] = {}
+    for row in sorted(rows, key=_order):
+        if row["rules"] != ENDED:
+            said = _list_texts(row)
+            key = (row["namespace"], row["workload"], row["rules"], tuple(said[:MAX_TEXTS]), len(said))
+            groups.setdefault(key, []).append(row["name"])
+    split = [key[:2] for key in groups]
+    table = []
+    for (namespace, workload, rules, said, number), names in groups.items():
+        title = workload if split.count((namespace, workload)) == 1 else f"{workload}: {_join(names)}"
+        marks = [f"[{texts.setdefault(text, len(texts) + 1)}]" for text in said]
+        marks += [f"+{number - len(said)}"] if number > len(said) else []
+        table.append((f"  {title}", count(len(names), "pod"), "not injected" if rules is None else rules, " ".join(marks)))
+    heads = dict.fromkeys(namespace for namespace, *_ in groups)
+    aligned = list(zip(groups, format_table(table), strict=True))
+    printed = [line for one in heads for line in (one, *[text for key, text in aligned if key[0] == one])]
+    printed += ["", *[f"[{number}] {text}" for text, number in texts.items()]] if texts else []
+    return lines([*printed, *[""] * bool(printed), _sum_up(rows)])
+
+
+def _order(row: Row) -> tuple[int, str, str, str]:
+    states = {DIFFERENT: 0, None: 1, NOT_READ: 2, STARTING: 3, PLANNED: 4, ENDED: 5}
+    return states[row["rules"]], row["namespace"], row["workload"], row["name"]
+
+
+def _list_texts(row: Row) -> list[str]:
+    """What there is to say about a pod, what to act on first."""
+    found = [] if row["injected"] else [f"not injected: {row['reason']}"]
+    found += [row["reasonNotRead"]] if row["rules"] == NOT_READ else []
+    found += [*row["differences"], *row["listeners"], *[f"bypasses the proxy: {one}" for one in row["bypasses"] or ()]]
+    return list(dict.fromkeys([shorten(one, MAX_RULE_LENGTH) for one in (*found, *row["warnings"])]))
+
+
+def _join(names: list[str]) -> str:
+    more = f" +{len(names) - MAX_NAMES}" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{more}"
+
+
+def _sum_up(rows: list[Row]) -> str:
     counts = {f"with rules {word}": sum(row["rules"] == word for row in rows) for word in (PLANNED, DIFFERENT, NOT_READ)}
-    counts |= {"not injected": sum(not row["injected"] for row in rows), "ended": sum(row["rules"] == ENDED for row in rows)}
-    texts = [f"{number} {text}" for text, number in counts.items() if number]
-    return lines([*printed, f"{len(rows)} pods: {', '.join(texts)}"])
-
-
-def _cells(row: Row) -> tuple[str, ...]:
-    title = f"{row['namespace']}/{row['name']}"
-    injected = f"{'yes' if row['injected'] else 'no'}: {row['reason']}"
-    rules = "-" if row["rules"] is None else row["rules"]
-    bypasses = "-" if row["bypasses"] is None else "; ".join(row["bypasses"]) or "none but by design"
-    texts = [*row["differences"], *row["listeners"], *row["warnings"]]
-    first = (texts or [""])[0]
-    more = len(texts) - 1
-    warned = f"{shorten(first, MAX_CELL)}{f' (+{more})' if more > 0 else ''}"
-    return tuple(escape(shorten(cell, 2 * MAX_CELL)) for cell in (title, injected, rules, bypasses, warned))
+    counts |= {word: sum(row["rules"] == word for row in rows) for word in (STARTING, ENDED)}
+    counts |= {"not injected": sum(not row["injected"] for row in rows)}
+    return f"{count(len(rows), 'pod')}: {', '.join([f'{number} {text}' for text, number in counts.items() if number])}"

@@ -12,12 +12,13 @@ from netinit.base.errors import DriftError, NetinitError, OptionError
 from netinit.base.sanitize import lines
 from netinit.base.tables import count
 from netinit.base.tree import mapping, sequence, string
-from netinit.cli.console import answer, note
+from netinit.cli.console import answer, warn
 from netinit.inject.deciding.podfile import read_object
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.kubectl.objects import ClusterPod
 from netinit.kubectl.sources import LiveSource, PodQuestion, ask_first, find_first
 from netinit.options import Options
+from netinit.rules.model import EXTRA, MISSING, MOVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,10 @@ def command(sources: Sources, *, dry_run: bool, yes: bool) -> int:
         if not sys.stdin.isatty():
             raise OptionError("--yes: there is no terminal to confirm on; give it to reconcile, or --dry-run to look")
         click.confirm(f"Reconcile the rules of {count(len(different), 'pod')}?", abort=True, err=True)
-    return max([_reconcile(one) for one in different])
+    warned: dict[str, None] = {}  # by any of the runs, once
+    codes = [_reconcile(one, warned) for one in different]
+    warn(warned)
+    return max(codes)
 
 
 def _examine(pod: ClusterPod, sources: Sources) -> PodState:
@@ -80,12 +84,29 @@ def _summarize(differences: tuple[str, ...]) -> str:
     return f"{count(len(differences), 'difference')} from the plan" if differences else "as planned, nothing to do"
 
 
-def _reconcile(one: PodState) -> int:
+def _reconcile(one: PodState, warned: dict[str, None]) -> int:
     done = ask_first([one.source], one.pod, PodQuestion("apply", ("--reconcile",), one.options))
     if done.code:
         why = "; ".join((*done.notes, *done.text)) or "no reason is given"
         raise NetinitError(f"{one.pod.title}: the rules stay as they were: {why}")
     left = _compare(one.pod, one.options, one.source)
-    note([f"{one.pod.title}: {text}" for text in done.notes])
-    answer(lines([f"{one.pod.title}: {_summarize(left) if left else 'reconciled, as planned'}", *[f"  {text}" for text in left]]))
+    warned |= dict.fromkeys(filter(None, map(_read_warning, done.notes)))
+    told = _summarize(left) if left else f"{_describe_changes(one.differences)}: as planned"
+    answer(lines([f"{one.pod.title}: {told}", *[f"  {text}" for text in left]]))
     return DriftError.exit_code if left else 0
+
+
+def _describe_changes(differences: tuple[str, ...]) -> str:
+    """What a reconciliation did about these differences: `9 rules restored, 1 removed`."""
+    kinds = [text.partition(":")[0] for text in differences]
+    counts = {done: kinds.count(kind) for kind, done in ((MISSING, "restored"), (EXTRA, "removed"), (MOVED, "moved back"))}
+    (first, number), *others = [(done, number) for done, number in counts.items() if number] or [("restored", len(kinds))]
+    return ", ".join([f"{count(number, 'rule')} {first}", *[f"{number} {done}" for done, number in others]])
+
+
+def _read_warning(line: str) -> str:
+    """The warning or error that a line of the run's log has (`TIME<TAB>LEVEL<TAB>TEXT`, or `warning: TEXT`); empty if it has none."""
+    _, *logged = line.split("\t")
+    if logged:
+        return "\t".join(logged[1:]) if logged[0] in ("warn", "error") else ""
+    return line.removeprefix("warning: ") if line.startswith("warning: ") else ""

@@ -22,6 +22,8 @@ POD = "pod"
 _MIRROR = "kubernetes.io/config.mirror"  # marks the API's copy of a static pod
 RUNNING = "Running"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")  # a DNS subdomain, RFC 1123
+_KIND = re.compile(r"[A-Za-z0-9]{1,63}")
+_SHORT_KINDS = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds", "ReplicaSet": "rs"}
 _LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9._/]{0,315}[A-Za-z0-9])?")
 
 
@@ -53,6 +55,27 @@ class ClusterPod:
     def ended(self) -> bool:
         """Whether its containers, and thus its network, have terminated."""
         return self.phase in {"Succeeded", "Failed"}
+
+
+    @property
+    def workload(self) -> str:
+        """What made the pod, as `deploy/web`; the pod itself, `pod/web-1`, if nothing did or its name cannot be shown."""
+        metadata = mapping(self.tree.get("metadata"))
+        owner = next((one for one in map(mapping, sequence(metadata.get("ownerReferences"))) if one.get("controller") is True), {})
+        kind, name = string(owner.get("kind")), string(owner.get("name"))
+        of_template = "-" + strings(metadata.get("labels")).get("pod-template-hash", "")
+        if kind == "ReplicaSet" and len(of_template) > 1 and name.endswith(of_template):
+            kind, name = "Deployment", name.removesuffix(of_template)
+        if not _KIND.fullmatch(kind) or not _NAME.fullmatch(name):
+            return f"pod/{self.name}"
+        return f"{_SHORT_KINDS.get(kind, kind.lower())}/{name}"
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the pod is on its way to start: no container of it has failed yet."""
+        listed = [mapping(one) for one in sequence(mapping(self.tree.get("status")).get("initContainerStatuses"))]
+        states = [mapping(mapping(one.get(key)).get("terminated")) for one in listed for key in ("state", "lastState")]
+        return self.phase == "Pending" and not any(one.get("exitCode") for one in states)
 
 
 def check_name(value: Any, what: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -146,12 +147,15 @@ def _group(statuses: list[_PodStatus]) -> list[list[_PodStatus]]:
 
 
 def _arrange(groups: list[list[_PodStatus]]) -> list[str]:
+    told = Counter(note for group in groups for note in group[0].tree["notes"])
+    shared = [note for note, number in told.items() if number > 1]  # such as about the node
     printed: list[str] = []
     for group in groups:
         first = group[0]
         heads = [f"{one.pod.title}: {one.tree['source']}" for one in group]
-        printed += [heads[0], *[f"  note: {note}" for note in first.tree["notes"]], *first.body]
+        printed += [heads[0], *[f"  note: {note}" for note in first.tree["notes"] if note not in shared], *first.body]
         printed += [f"{head}: the same as of {first.pod.name}" for head in heads[1:]]
+    printed += [f"note, of {told[note]} answers: {note}" for note in shared]
     if (number := sum(map(len, groups))) > 1:
         printed.append(f"{number} pods: " + ("all the same" if len(groups) == 1 else f"{len(groups)} different answers"))
     return printed

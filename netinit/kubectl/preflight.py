@@ -15,7 +15,7 @@ from netinit.cli.console import note
 from netinit.cli.values import OneOf
 from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
-from netinit.installation.dry_run_pods import CREATE, NOT_TRIED, DryRunPod, judge, make_dry_run_pods
+from netinit.installation.dry_run_pods import NOT_TRIED, DryRunPod, judge, make_dry_run_pods
 from netinit.installation.linting import CA_CONFIG_MAP, ERROR, HOOKS, WARNING, InstallationFinding, sort_findings
 from netinit.installation.preflight import detect_platforms, name_resource, preflight
 from netinit.kubectl.common_options import kubectl_options
@@ -28,6 +28,7 @@ READ = {  # kind -> kubectl resource
     "Node": ("nodes",),
     HOOKS: ("mutatingwebhookconfigurations",),
     "ConfigMap": ("configmaps", "-A", "--field-selector", f"metadata.name={CA_CONFIG_MAP}"),
+    "DaemonSet": ("daemonsets", "-A"),
 }
 
 
@@ -40,8 +41,9 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
 
     Compares the chart's objects, with the values that you will give to helm install, with the cluster: Kubernetes' version,
     PodSecurity levels, other injectors, images without a registry, the control plane's ConfigMap, the nodes' kernels and CNI
-    folders, and your permissions. One pod of each workload is created as a server dry run, so that quota, LimitRange, PodSecurity
-    and policies answer themselves. What you may not read or try is a warning.
+    folders and runtimes, other releases, other meshes' agents, and your permissions. One pod of each workload is created as a server
+    dry run, as its controller where you may impersonate it, so that quota, LimitRange, PodSecurity and policies answer themselves.
+    What you may not read or try is a warning.
 
     Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
     """
@@ -129,7 +131,7 @@ def _try_pods(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> tupl
     notes: list[str] = []
     pods = make_dry_run_pods(planned, namespace)
     while pods:
-        asked = [((*CREATE, "-n", namespace), json.dumps(one.tree)) for one in pods]
+        asked = [(one.words, json.dumps(one.tree)) for one in pods]
         answers = list(zip(pods, kubectl.ask_all(asked), strict=True))
         verdicts = [judge(pod, shorten(done.errors or done.output, MAX_REFUSAL), planned) for pod, done in answers if done.status]
         notes += [text for pod, done in answers if not done.status for text in (*pod.notes, NOT_TRIED)]

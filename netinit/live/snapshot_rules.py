@@ -14,8 +14,8 @@ from netinit.base.net import FAMILIES, Family
 from netinit.base.snapshot import DORMANT, INET, IP, IP6, NETDEV, NftChain, Snapshot
 from netinit.live.unfollowed import hook_of
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
+from netinit.rules.expressions.decoded_steps import decode_steps, each_element
 from netinit.rules.expressions.rule_reader import LiveTables
-from netinit.rules.expressions.table_differences import decode_steps, each_element
 from netinit.rules.foreign_targets import Several
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.live_listing import name_sets, write_live

@@ -26,7 +26,10 @@ _SECONDS_TO_ASK = 5.0
 
 
 class InstallationKeeper:
-    """Keeps the plugin installed; `problem` says why it is not, empty if it is. `daemon_set`, a watch, notices its deletion.
+    """Keeps the plugin installed; `problem` says why it is not, empty if it is.
+
+    `daemon_set` and `own_namespace` are watches that notice the release's end: whoever deletes the namespace takes the
+    agent's account and rights away before the agent is told to end, so that it could not ask then.
 
     `warnings` says what else the node's administrator should know, by the reason of its event. `is_replaced` is set when a newer agent
     is there: the files are left to it, since the two may want different ones. It is also set before the plugin is removed.
@@ -46,16 +49,22 @@ class InstallationKeeper:
         name = f"metadata.name={settings.daemon_set}"
         self.daemon_set = Cache(
             client, api.DAEMON_SETS, settings.namespace, fields=name, changed=self._note_deletion,
-            keep=lambda tree: not _is_deleted(tree),
+            keep=lambda tree: None if _is_deleted(tree) else True,
         )  # fmt: skip
-        self._has_seen_deletion = False
+        name = f"metadata.name={settings.namespace}"
+        self.own_namespace = Cache(client, api.NAMESPACES, fields=name, changed=self._note_deletion, keep=_is_deleted)
+        self._deleted = ""  # what the watches saw the deletion of
 
     def _note_deletion(self) -> None:
-        """Note whether the watch has seen the deletion, which decides what the agent does when it ends; log it once."""
-        is_deleted = self.daemon_set.synced and self.daemon_set.get(self.settings.daemon_set, self.settings.namespace) is None
-        if is_deleted and not self._has_seen_deletion:
-            self._log.event("info", "the DaemonSet does not exist: the plugin is removed when this agent ends")
-        self._has_seen_deletion = is_deleted
+        """Note whether the watches have seen a deletion, which decides what the agent does when it ends; log it once."""
+        deleted = ""
+        if self.daemon_set.synced and self.daemon_set.get(self.settings.daemon_set, self.settings.namespace) is None:
+            deleted = "DaemonSet"
+        if self.own_namespace.get(self.settings.namespace):
+            deleted = f"namespace {self.settings.namespace}"
+        if deleted and not self._deleted:
+            self._log.event("info", f"the {deleted} is deleted: the plugin is removed when this agent ends")
+        self._deleted = deleted
 
     async def keep(self) -> None:
         """Check the installation whenever its files change, and every 10 s; repair it."""
@@ -102,34 +111,35 @@ class InstallationKeeper:
         self.problem = ""
 
     async def leave(self) -> bool:
-        """Uninstall the plugin if the DaemonSet was deleted; keep it otherwise, so that pods wait during an upgrade.
+        """Uninstall the plugin if the DaemonSet or its namespace was deleted; keep it otherwise: pods wait during an upgrade.
 
         Returns whether it was removed.
         """
         if not self.settings.install:
             return False
-        if not await self._was_deleted():
+        if not (deleted := self._deleted or ("DaemonSet" if await self._was_deleted() else "")):
             self._log.event("info", "the DaemonSet is still there: the plugin stays, and pods wait until the next agent answers")
             return False
         self.is_replaced = True
+        if owner := await asyncio.to_thread(self._installer.find_other_owner):
+            self._log.event("info", f"the plugin belongs to another release now, {owner}: it stays")
+            return False
         try:
             async with self._turn:  # a check in progress would restore what is removed
                 await asyncio.to_thread(self._installer.uninstall)
-            self._log.event("info", "the DaemonSet was deleted: the plugin was removed")
+            self._log.event("info", f"the {deleted} was deleted: the plugin was removed")
         except ConfigError as error:
             self._log.event("error", f"the plugin cannot be removed: {error}")
             return False
         return True
 
     async def _was_deleted(self) -> bool:
-        """Whether the watch saw the DaemonSet's deletion, or the API reports it now.
+        """Whether the API reports the DaemonSet's deletion now.
 
         Any other answer keeps the plugin, including 401 and 403 for an expired token: delayed pods are better than pods
         that are not captured.
         """
         name, namespace = self.settings.daemon_set, self.settings.namespace
-        if self._has_seen_deletion:  # also if the agent's permissions have been deleted since
-            return True
         try:
             async with asyncio.timeout(_SECONDS_TO_ASK):
                 return _is_deleted(await self._client.get(api.DAEMON_SETS, name, namespace))

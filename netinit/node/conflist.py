@@ -47,6 +47,13 @@ def settings_of(settings: InstallSettings) -> str:
     return "".join(f"{name}={value}\n" for name, value in lines)
 
 
+def owner_of(text: str) -> str:
+    """Return whose plugin it is by such a settings file: the agents' NAMESPACE/DAEMONSET; empty if none is named."""
+    found = dict(line.partition("=")[::2] for line in text.splitlines())
+    names = found.get("namespace", ""), found.get("daemon-set", "")
+    return "/".join(names) if all(names) else ""
+
+
 def network_of() -> str:
     """Return a network with netinit's plugin only, for Multus to add to a pod (annotation k8s.v1.cni.cncf.io/networks)."""
     return _write({"cniVersion": "1.0.0", "name": TYPE, **ENTRY})

@@ -3,7 +3,8 @@
 Every file is replaced as a whole: written next to it, flushed to disk, renamed. A full or read-only disk, or an
 unreadable list, is reported and the existing files stay. One agent writes at a time (a lock in the run directory), and
 files changed between reading and renaming are read again. Agents of different versions do not compete: an agent writes
-its own entry once, and later only if there is none or it is not the last.
+its own entry once, and later only if there is none or it is not the last. Agents of different releases do not either: the
+settings file names the release whose plugin it is, and an agent of another one refuses to start while that release's agent answers.
 
 With --ownList no foreign file is changed: the agent keeps a list of its own that sorts first, a copy of the cluster's with the entry.
 Its entry names the file that it is a copy of, so that an uninstall and an agent without --ownList recognise it.
@@ -18,6 +19,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +30,7 @@ from netinit.kernel import identify_content
 from netinit.kernel.files import UnsuitableFileError, read_regular
 from netinit.node import conflist
 from netinit.node.settings import InstallSettings
+from netinit.serving.server_process import is_answered
 
 _MAX_BYTES = 4 << 20  # bytes of a list, or of the executable, which has 25,000
 _ASIDE = ".netinit-aside"
@@ -38,6 +41,8 @@ _REMEDIES = {
     errno.EACCES: "this process may not write there",
     errno.ENOENT: "there is no such folder; mount it, or name another",
 }
+_RESTART_SECONDS = 10.0  # that another release's agent is waited for: one that was killed is back by then
+_PASSING = 3  # answers that may be those of an agent that is just being killed
 Answer = TypeVar("Answer")
 
 
@@ -53,8 +58,38 @@ class Installer:
         self.conf_name = settings.conf_name
         self.own = self.conf_folder / settings.conf_name if settings.standalone else None  # a network configuration of its own
         self.own_list = self.conf_folder / settings.own_list_name if settings.own_list else None
+        self.socket = settings.socket
         self._lock = Path(settings.socket).parent / "install.lock"
         self._written = False
+
+    def find_other_owner(self) -> str:
+        """Return the other release that the plugin on this node belongs to, NAMESPACE/DAEMONSET; empty if it is ours or nobody's."""
+        try:
+            owner = conflist.owner_of(_read(self.settings_file))
+        except ConfigError:
+            return ""
+        return "" if owner == conflist.owner_of(self.settings) else owner
+
+    def claim(self, seconds: float = _RESTART_SECONDS) -> None:
+        """Make the plugin on this node this release's, before its agent takes the socket.
+
+        Raises ConfigError if another release's agent answers, or does within `seconds`; what an agent left that is gone is taken over.
+        """
+        end, answers = time.monotonic() + seconds, 0
+        while True:
+            answers = answers + 1 if is_answered(self.socket) else 0
+            with self._locked():
+                owner = self.find_other_owner()
+                if not owner or (time.monotonic() >= end and not answers):
+                    with contextlib.suppress(ConfigError):  # the installation reports it
+                        self._write(self.settings_file, self.settings)
+                    return
+            if answers > _PASSING:
+                raise ConfigError(
+                    f"the agent of another release, {owner}, answers the plugin on this node: uninstall that release, or set "
+                    "node.enabled=false in this one; injected pods of both are programmed by one agent"
+                )
+            time.sleep(0.2)
 
     def install(self) -> bool:
         """Install the plugin; return whether anything changed. Raises ConfigError, and then nothing is half done."""

@@ -58,15 +58,14 @@ def _has_mesh_label(labels: Mapping[str, str]) -> bool:
     return injection != "disabled" or mode != "none" or REVISION_LABEL in labels
 
 
-def format_names(names: Iterable[str]) -> str:
-    """Return the file's text: a name a line, sorted; what would make it longer than the plugin reads is left out."""
-    text, size = [], 0
-    for name in sorted(filter(_NAME.fullmatch, names)):
+def format_names(names: Iterable[str]) -> tuple[str, list[str]]:
+    """Return the file's text, a name a line, sorted, and the names that would make it longer than the plugin reads."""
+    known, size = sorted(filter(_NAME.fullmatch, names)), 0
+    for at, name in enumerate(known):
         size += len(name) + 1
         if size >= _MAX_BYTES:
-            break
-        text.append(f"{name}\n")
-    return "".join(text)
+            return "".join(f"{one}\n" for one in known[:at]), known[at:]
+    return "".join(f"{one}\n" for one in known), []
 
 
 def is_listed(path: Path, namespace: str) -> bool:
@@ -102,9 +101,13 @@ def _read_webhooks(tree: Tree) -> tuple[Webhook, ...]:
 
 
 class OutsideNamespaces:
-    """Writes the list to `path` when it changes. Until everything has been listed once, the old file stays."""
+    """Writes the list to `path` when it changes. Until everything has been listed once, the old file stays.
+
+    `problem`: which namespaces have no room in it; empty if all have.
+    """
 
     def __init__(self, path: Path, client: Client, pod_cache: PodCache, log: EventLog) -> None:
+        self.problem = ""
         self._path = path
         self._pod_cache = pod_cache
         self._log = log
@@ -132,8 +135,16 @@ class OutsideNamespaces:
             self._seen = seen
             namespaces = {name: labels for (_, name), labels in self._namespaces.items.items()}
             self._found = find_outside(namespaces, (one for found in self._webhooks.items.values() for one in found))
-        text = format_names(self._found - {pod.namespace for pod in self._pod_cache if pod.proxy})
+        text, left_out = format_names(self._found - {pod.namespace for pod in self._pod_cache if pod.proxy})
+        self._note_left_out(left_out)
         if text != self._written:
             self._written = None
             replace_list(self._path, text)
             self._written = text
+
+    def _note_left_out(self, names: list[str]) -> None:
+        """Log which namespaces the list has no room for, once until there are others."""
+        found = f"{len(names)} namespaces, {names[0]} to {names[-1]}, have no room in the list of 1 MiB" if names else ""
+        if found and found != self.problem:
+            self._log.event("warn", f"{found}: their pods wait while the agent does not answer; name them in --excludeNamespaces")
+        self.problem = found

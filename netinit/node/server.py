@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import shutil
@@ -32,7 +31,7 @@ from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
-from netinit.serving.server_process import run_forever
+from netinit.serving.server_process import is_answered, run_forever
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
@@ -57,6 +56,7 @@ class AgentServer:
         self.problems: dict[str, str] = {}
         self.folder = Path(settings.socket).parent
         self.draining = False
+        self.outside: OutsideNamespaces | None = None
         self._plugin_socket, self._monitoring = plugin_socket, monitoring
         self._programmer = ProgrammerClient(programmer)
         self._stop_requested = asyncio.Event()
@@ -112,11 +112,13 @@ class AgentServer:
             found["connections"] = partial(self.sweeper.watch, watcher, self.sweeper.check_connections)
         if self.settings.install:
             found |= {"plugin": self.installation.keep, "DaemonSet": self.installation.daemon_set.run}
+            found |= {"namespace": self.installation.own_namespace.run} if self.settings.namespace else {}
         if self.settings.host_probes != NOTHING:
             found["host probes"] = HostProbeCheck(self.settings, client, **common).run
         outside = self.folder / OUTSIDE_FILE
         if self.settings.outside_namespaces == START:
-            found["outside namespaces"] = OutsideNamespaces(outside, client, self.agent.pod_cache, self.log).run
+            self.outside = OutsideNamespaces(outside, client, self.agent.pod_cache, self.log)
+            found["outside namespaces"] = self.outside.run
         else:
             outside.unlink(missing_ok=True)
         if self.settings.taint:
@@ -132,7 +134,7 @@ class AgentServer:
         own, is_replaced = identify(self.settings.socket), False
         while True:
             found = identify(self.settings.socket)
-            if not found or (found != own and not _answers(self.settings.socket)):
+            if not found or (found != own and not is_answered(self.settings.socket)):
                 break
             if found != own and not is_replaced:
                 is_replaced = self.installation.is_replaced = True
@@ -172,6 +174,7 @@ class AgentServer:
     def _find_problems(self) -> dict[str, str]:
         """Return what does not work although pods start: errors of tasks, and what they wait for."""
         late = {"API": self.agent.pod_cache.api_error, "sweep": self.sweeper.problem()}
+        late |= {"outside namespaces": self.outside.problem} if self.outside else {}
         return {**{name: text for name, text in late.items() if text}, **self.problems}
 
     def _report(self, verbose: bool) -> tuple[bool, str]:
@@ -189,9 +192,3 @@ def remove_contents(folder: Path) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def _answers(path: str) -> bool:
-    """Whether a process listens on this socket; a newer agent counts too."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
-        return asking.connect_ex(path) in {0, errno.EAGAIN}  # the latter: its backlog is full

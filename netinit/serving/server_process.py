@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -41,6 +43,12 @@ def listen(address: str, port: int, *, shared: bool = False) -> socket.socket:
         raise ConfigError(f"port {port}{f' of {address}' if address else ''} cannot be listened on: {reason}") from error
     server.settimeout(0)
     return server
+
+
+def is_answered(path: str) -> bool:
+    """Whether a process listens on this Unix socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as asking:
+        return asking.connect_ex(path) in {0, errno.EAGAIN}  # the latter: its backlog is full
 
 
 def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
@@ -81,6 +89,9 @@ async def run_forever(name: str, task: Callable[[], Awaitable[None]], problems: 
             await task()
         except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
             cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+            if isinstance(cause, MemoryError):  # what leaks stays: only a new process has room again
+                log.event("error", f"{name}: out of memory; ending, to be restarted")
+                os._exit(1)
             problems[name] = problem = f"{cause}" if isinstance(cause, NetinitError) else f"{type(cause).__name__}: {cause}"
             if problem != last:
                 log.event("error", f"{name}: {problem}")

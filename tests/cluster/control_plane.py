@@ -64,6 +64,8 @@ class ControlPlane:
 
     bound = "127.0.0.1"
     disabled = ("ServiceAccount",)  # admission plugins: that one wants a controller
+    enabled = ()  # those that an API server does not have by itself
+    plugins = ()  # their configurations, beside that of webhooks
     asks_kubelets = False
 
     def __init__(self, folder):
@@ -108,6 +110,7 @@ class ControlPlane:
             "--service-cluster-ip-range", "10.78.0.0/16", "--enable-aggregator-routing=true",
             "--allow-privileged=true", "--admission-control-config-file", self.folder / "admission.json",
             *(("--disable-admission-plugins", ",".join(self.disabled)) if self.disabled else ()),
+            *(("--enable-admission-plugins", ",".join(self.enabled)) if self.enabled else ()),
             *(self.to_kubelets() if self.asks_kubelets else ()),
         )  # fmt: skip
         self.until(lambda: self.ask("GET", "/readyz", raw=True) == "ok", "the API server is ready", 120)
@@ -130,7 +133,7 @@ class ControlPlane:
             "kubeConfigFile": str(self.folder / "callers.kubeconfig"),
         }
         plugin = {"name": "MutatingAdmissionWebhook", "configuration": webhooks}
-        write("admission.json", json.dumps({"apiVersion": group, "kind": "AdmissionConfiguration", "plugins": [plugin]}))
+        write("admission.json", json.dumps({"apiVersion": group, "kind": "AdmissionConfiguration", "plugins": [plugin, *self.plugins]}))
         for name, text in zip(("caller.crt", "caller.key"), make_client_pair(), strict=True):
             write(name, text)
 

@@ -52,10 +52,10 @@ def find_program(plane):
     return str(plane.assets / "kubectl") if (plane.assets / "kubectl").exists() else shutil.which("kubectl")
 
 
-def ask(plane, tmp_path, *words):
+def ask(plane, tmp_path, *words, namespace=SHOP):
     (tmp_path / "kubectl").symlink_to(find_program(plane)) if not (tmp_path / "kubectl").exists() else None
     environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(plane.folder / "admin.kubeconfig"), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "netinit", "kubectl", *words, "-n", SHOP]
+    command = [sys.executable, "-m", "netinit", "kubectl", *words, "-n", namespace]
     return subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False, cwd=Path(__file__).parents[2])
 
 

@@ -40,6 +40,7 @@ NOT_RUN = {  # how a block begins -> why it is not run here
     "helm install": "wants a cluster and helm; test_chart.py renders the chart, and asks helm where it is",
     "netinit node status": "wants a node with the plugin; test_node_sweep.py has one",
     "netinit node uninstall": "wants a node with the plugin; test_node_sweep.py has one",
+    "kubectl delete": "wants a cluster; test_node_chart.py has the labels that it selects by",
     "kubectl label": "wants a cluster; `make cluster-test` has one",
     "netinit webhook lint --context": "wants a cluster; test_linting.py looks at manifests",
     "kubectl --namespace istio-system port-forward": "wants Istio's webhook; test_webhook_compare.py has servers",

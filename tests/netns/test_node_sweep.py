@@ -266,7 +266,7 @@ def test_a_deletion_that_was_seen_counts_although_the_agents_rights_went_with_it
     with Node(tmp_path, api, install=True) as node:
         assert plugins(folders) == ["bridge", "netinit-cni"]
         api.drop(tree, DAEMON_SET_PATH)
-        node.until(lambda: "the DaemonSet does not exist" in node.log.read_text(), "the watch has seen the deletion")
+        node.until(lambda: "the DaemonSet is deleted" in node.log.read_text(), "the watch has seen the deletion")
         api.refusal = 403
         assert node.stop() == 0
     assert plugins(folders) == ["bridge"]

@@ -1,4 +1,4 @@
-"""A cluster of one node: etcd, kube-apiserver, two controllers, a kubelet and containerd, in namespaces of this test's own.
+"""A cluster of one node: etcd, kube-apiserver, some controllers, a kubelet and containerd, in namespaces of this test's own.
 
 There is no scheduler and no kube-proxy: `Cluster.bind` is the one, a rule for the API's Service the other. What a kubelet
 changes of the machine (sysctls, folders of logs) it finds as files and file systems of this mount namespace.
@@ -31,7 +31,7 @@ API_SERVICE, BRIDGE = "10.78.0.1", "cni0"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubelet")
 SAFE = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}
 SECONDS = 60  # a pod has to become ready
-CONTROLLERS = ("daemonset-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller")
+CONTROLLERS = ("daemonset-controller", "namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller")
 # What a kubelet sets for the whole machine: it sees these values, and may change these files alone.
 SYSCTLS = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
 

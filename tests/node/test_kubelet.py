@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,7 @@ from kubelet import (
     wait_until_ready,
 )
 from meeting import check_meets_envoy
+from netinit.cli.webhook.manifests import objects
 from netinit.golang import goyaml
 from netinit.library.rule_reading import Outlook
 from netinit.library.why import why_of_files
@@ -312,8 +314,7 @@ def test_check_sees_the_live_rules_and_finds_the_pod_whose_rules_somebody_change
     rule = ["-t", "nat", "-I", "OUTPUT", "1", "-p", "tcp", "--dport", "5432", "-j", "ACCEPT"]
     subprocess.run(["nsenter", f"--net={path}", "iptables", "-w", *rule], check=True)
     told = netinit(cluster, "ann", "check", code=3)
-    assert told.splitlines()[1].startswith("open/web-b")
-    assert "different" in told.splitlines()[1]
+    assert told.splitlines()[1].split()[:4:3] == ["pod/web-b", "different"]
     assert "direct" in netinit(cluster, "ann", "explain", "web-b", "--to", "db:5432")
     subprocess.run(["nsenter", f"--net={path}", "iptables", "-w", *[word.replace("-I", "-D") for word in rule if word != "1"]], check=True)
 
@@ -359,7 +360,7 @@ def test_fix_brings_changed_rules_back_by_the_agent_or_an_ephemeral_container(cl
         _, err = begun.communicate(timeout=150)
     assert (begun.returncode, "--yes: there is no terminal to confirm on" in err) == (2, True), err
     assert netinit(cluster, user, "fix", "web-b", "--dry-run", code=3) == before, "neither changed anything"
-    assert netinit(cluster, user, "fix", "web-b", "--yes").splitlines()[-1] == "open/web-b: reconciled, as planned"
+    assert netinit(cluster, user, "fix", "web-b", "--yes").splitlines()[-1] == "open/web-b: 1 rule restored, 1 removed: as planned"
     assert netinit(cluster, user, "fix", "web-b", "--yes") == "open/web-b: as planned, nothing to do\n"
     check_captured(runtime, shop["web-b"])
 
@@ -402,6 +403,41 @@ def test_preflight_finds_nothing_wrong_with_what_runs_and_what_would_not(cluster
     assert "cannot list resource" in told, told
 
 
+def test_a_process_of_the_agent_that_is_killed_is_replaced_in_the_same_container(cluster, runtime):
+    (agent,) = agents(cluster)
+    name = agent["metadata"]["name"]
+    tasks = [line.split()[1] for line in runtime.ctr("-n", "k8s.io", "tasks", "list").stdout.splitlines()[1:]]
+    (first,) = [pid for pid in tasks if b"--daemonSetName=netinit-node" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
+    answering = min(int(pid) for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split())
+    os.kill(answering, signal.SIGKILL)
+    with running(cluster, "after-a-kill") as pod:
+        check_captured(runtime, pod)
+    cluster.until(lambda: "was killed by signal 9; starting another" in cluster.logs(NAMESPACE, name), "the log says it")
+    (status,) = cluster.find_pod(NAMESPACE, name)["status"]["containerStatuses"]
+    assert status["restartCount"] == agent["status"]["containerStatuses"][0]["restartCount"]
+
+
+def test_the_agent_of_a_second_release_is_refused_and_its_end_takes_nothing_from_the_first(cluster, runtime):
+    cluster.namespace("second", **{"pod-security.kubernetes.io/enforce": "privileged"})
+    trees = [tree for tree in objects("second", "second", (), (*cluster.values, "revision=canary", "node.monitoringPort=15115")) if "second-node" in tree["metadata"]["name"]]
+    for tree in trees:
+        cluster.apply(tree)
+
+    def is_refused():
+        cluster.bind("second")
+        return "the agent of another release, netinit-system/netinit-node, answers the plugin" in cluster.logs("second", "second-node-*")
+
+    cluster.until(is_refused, "it is refused", SECONDS)
+    with running(cluster, "beside-two") as pod:
+        check_captured(runtime, pod)
+    cluster.ask("DELETE", "/apis/apps/v1/namespaces/second/daemonsets/second-node?propagationPolicy=Background")
+    cluster.ask("DELETE", "/api/v1/namespaces/second")
+    cluster.until(lambda: not cluster.ask("GET", "/api/v1/namespaces/second/pods")["items"], "its pods are gone", SECONDS)
+    with running(cluster, "after-two") as pod:
+        check_captured(runtime, pod)
+    assert any(is_so(pod, "Ready") for pod in agents(cluster))
+
+
 @needs_helm
 def test_the_pod_of_helm_test_ends_well_where_it_is_captured_and_there_alone(cluster):
     """Helm installs the chart; `helm test` itself wants an API server that publishes OpenAPI as protobuf, which not every build does."""
@@ -417,3 +453,17 @@ def test_the_pod_of_helm_test_ends_well_where_it_is_captured_and_there_alone(clu
     tree["metadata"]["labels"]["sidecar.istio.io/inject"] = "false"
     phase, said = run_test_pod(cluster, tree)
     assert (phase, "not captured: no process accepted a connection to 192.0.2.1:80" in said) == ("Failed", True), said
+
+
+def test_the_plugin_goes_with_the_namespace_of_the_release_and_new_namespaces_start_pods(cluster, runtime):
+    """The last test: there is no agent after it."""
+    before = [path for path in (runtime.folder / "net.d").iterdir() if "netinit-cni" in path.read_text()]
+    assert before
+    cluster.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+    cluster.until(lambda: not agents(cluster), "the agent's pod is gone", SECONDS)
+    assert [path for path in (runtime.folder / "net.d").iterdir() if "netinit-cni" in path.read_text()] == []
+    assert not (runtime.folder / "bin" / "netinit-cni").exists()
+    cluster.namespace("later")
+    cluster.until(lambda: cluster.ask("GET", "/api/v1/namespaces/later/serviceaccounts/default"), "the account is there")
+    cluster.pod("later", make_pod("plain"), dry_run=False)
+    wait_until_ready(cluster, "plain", "later")

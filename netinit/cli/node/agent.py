@@ -14,10 +14,18 @@ from netinit.base.sanitize import Lines, lines
 from netinit.base.tree import mapping, sequence, string
 from netinit.cli.console import answer_either
 from netinit.cli.flags import FlagCommand, json_option, optional_packages
+from netinit.node.conflist import TYPE
 from netinit.node.installer import Installer
 from netinit.node.settings import STATUS_FILE, AgentSettings, InstallSettings
 
 _STALE = 15.0  # seconds since the agent's last update
+FOLDERS = (  # plugins and networks of a node, by platform as the chart has them (netinit.node.bin, netinit.node.conf)
+    ("/opt/cni/bin", "/etc/cni/net.d"),
+    ("/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
+    ("/var/lib/cni/bin", "/etc/cni/multus/net.d"),
+    ("/home/kubernetes/bin", "/etc/cni/net.d"),
+    ("/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"),
+)
 
 
 @click.command("agent", cls=FlagCommand, settings=AgentSettings)
@@ -38,7 +46,7 @@ def install(options: InstallSettings) -> int:
 
     The agent does this when it starts, and again whenever they are changed. Pods then wait until an agent answers.
     """
-    installer = Installer(options)
+    installer = Installer(find_folders(options))
     changed = installer.install()
     found = ["the plugin is in place" if changed else "the plugin was in place already"]
     show(lines([*found, *(f"warning: {text}" for text in installer.warnings().values())]))
@@ -52,7 +60,7 @@ def uninstall(options: InstallSettings) -> int:
     The agent does this itself when its DaemonSet is deleted; this is for nodes where it could not. Injected pods without an
     istio-init then start uncaptured.
     """
-    changed = Installer(options).uninstall()
+    changed = Installer(find_folders(options)).uninstall()
     show(lines(["the plugin was removed" if changed else "there was nothing to remove"]))
     return 0
 
@@ -62,11 +70,25 @@ def uninstall(options: InstallSettings) -> int:
 def status(options: InstallSettings, as_json: bool) -> int:
     """Show what is installed on this node, the agent's state, and its last errors.
 
-    Only files are read: run it on the node, or in the agent's container. Exit codes: 0 pods are captured, 1 something is wrong.
+    Only files are read: run it on the node, or in the agent's container. On a node it looks into the node's own folders, those of
+    the platform that has the plugin. Exit codes: 0 pods are captured, 1 something is wrong.
     """
-    found = gather(options, time.time())
+    found = gather(find_folders(options), time.time())
     answer_either(found, render(found), as_json=as_json)
     return 1 if found["executable"] or found["entry"] or found["agent"] else 0
+
+
+def find_folders(options: InstallSettings, root: Path = Path("/")) -> InstallSettings:
+    """Return the options with the folders of this node, where those of an agent's container are not there and no others are given."""
+    container = InstallSettings()
+    default = container.bin_folder, container.conf_folder
+    if (options.bin_folder, options.conf_folder) != default or any((root / one.lstrip("/")).is_dir() for one in default):
+        return options
+    own = [(root / plugins.lstrip("/"), root / networks.lstrip("/")) for plugins, networks in FOLDERS]
+    with_plugin = [pair for pair in own if (pair[0] / TYPE).exists() or (pair[0] / TYPE).with_suffix(".settings").exists()]
+    with_network = [pair for pair in own if all(folder.is_dir() for folder in pair)]
+    plugins, networks = next(iter((*with_plugin, *with_network, *own)))
+    return options.replace(bin_folder=str(plugins), conf_folder=str(networks))
 
 
 def gather(options: InstallSettings, now: float) -> dict[str, Any]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
 from typing import Any
 
 from netinit.base.net import FAMILIES
-from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, NftRule, Snapshot
+from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, Snapshot
 from netinit.rules import model, nft
-from netinit.rules.expressions.encoded_sets import in_snapshot
-from netinit.rules.expressions.rule_reader import LiveTables, References, decode_rule
+from netinit.rules.expressions.decoded_steps import decode_steps, each_element
+from netinit.rules.expressions.rule_reader import LiveTables
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, Difference, LiveChain, LiveRule, Plan
-from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, Steps, format_hook, format_rule, plan_tables
+from netinit.rules.nft import DIALECT, TABLE_NAMES, NftStep, format_hook, format_rule, plan_tables
 
 LONG_LIST = 10  # elements of a set that are shown
 RuleKey = tuple[frozenset[object], object]  # the matches; the target with the families
@@ -39,17 +38,6 @@ def _others(snapshot: Snapshot, table: str) -> Iterator[str]:
     for other in snapshot.objects:
         if (other.family, other.table) == (INET, table):
             yield f"{other.kind if other.kind == 'flowtable' else 'object'} {other.name}"
-
-
-def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, LiveRule]]]:
-    """Return each planned rule of a table, by chain, with what the kernel's would be decoded to."""
-    encoded = nft.encode_steps(chains)
-    around = References(sets={(INET, table, one.name): in_snapshot(one, INET, table) for one in encoded.sets}, devices={})
-    found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
-    for chain, (_, steps) in chains.items():
-        rules = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]
-        found[chain] = [(step, decode_rule(one, around)) for step, one in zip(steps, rules, strict=True)]
-    return found
 
 
 def format_live(live: LiveRule) -> str:
@@ -144,18 +132,6 @@ def one_by_one(keys: Iterable[Key]) -> list[RuleKey]:
             run = []
         run += each
     return units + sorted(run, key=_by_matches)
-
-
-def each_element(matches: Iterable[object]) -> Iterable[tuple[object, ...]]:
-    """Return a rule's matches for each element of its lists."""
-    return product(*map(_elements, matches))
-
-
-def _elements(match: Any) -> list[object]:
-    """Return a match for each element of its list; a negated list is one match."""
-    if not match.listed or match.negated:
-        return [match]
-    return [match.replace(**{match.listed: (element,)}) for element in getattr(match, match.listed)]
 
 
 def _without_values(matches: frozenset[Any]) -> frozenset[object]:

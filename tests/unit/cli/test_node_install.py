@@ -7,6 +7,9 @@ import json
 import pytest
 
 import prefork
+from helm import CHART, render_chart
+from netinit.cli.node import agent
+from netinit.node.settings import InstallSettings
 
 LIST = {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "bridge"}, {"type": "istio-cni"}]}
 
@@ -43,3 +46,49 @@ def test_a_list_of_its_own_that_is_refused_is_an_error_with_the_remedy_and_chang
     assert (done.returncode, done.stdout) == (1, "")
     assert "set cni.exclusive=false in Cilium's values" in done.stderr
     assert list((tmp_path / "bin").iterdir()) == []
+
+
+def made_in(root, *paths):
+    for path in paths:
+        (root / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
+
+
+CONTAINER = InstallSettings()
+
+
+def folders(root, **given):
+    found = agent.find_folders(CONTAINER.replace(**given), root)
+    return tuple(one.removeprefix(str(root)) for one in (found.bin_folder, found.conf_folder))
+
+
+def test_in_the_agents_container_its_own_folders_are_looked_into(tmp_path):
+    made_in(tmp_path, CONTAINER.bin_folder, "/opt/cni/bin", "/etc/cni/net.d")
+    assert folders(tmp_path) == (CONTAINER.bin_folder, CONTAINER.conf_folder)
+
+
+@pytest.mark.parametrize("pair", agent.FOLDERS, ids=lambda pair: pair[0])
+def test_on_a_node_the_folders_that_have_the_plugin_are_looked_into(tmp_path, pair):
+    for one in agent.FOLDERS:
+        made_in(tmp_path, *one)
+    (tmp_path / pair[0].lstrip("/") / "netinit-cni.settings").touch()
+    assert folders(tmp_path) == pair
+
+
+def test_on_a_node_without_the_plugin_the_runtimes_folders_are_looked_into(tmp_path):
+    assert folders(tmp_path) == ("/opt/cni/bin", "/etc/cni/net.d")
+    made_in(tmp_path, *agent.FOLDERS[1])
+    assert folders(tmp_path) == agent.FOLDERS[1]
+
+
+def test_folders_that_are_given_are_taken_everywhere(tmp_path):
+    assert folders(tmp_path, bin_folder="/x") == ("/x", CONTAINER.conf_folder)
+
+
+def test_the_folders_of_a_node_are_those_that_the_chart_mounts():
+    platforms = json.loads((CHART / "values.schema.json").read_text())["properties"]["node"]["properties"]["platform"]["enum"]
+    mounted = set()
+    for platform in platforms:
+        (tree,) = [tree for tree in render_chart("node.enabled=true", f"node.platform={platform}") if tree["kind"] == "DaemonSet"]
+        paths = {one["name"]: one["hostPath"]["path"] for one in tree["spec"]["template"]["spec"]["volumes"] if "hostPath" in one}
+        mounted.add((paths["bin"], paths["conf"]))
+    assert mounted == set(agent.FOLDERS)

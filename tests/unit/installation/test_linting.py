@@ -41,7 +41,9 @@ def installed(*given):
     trees += [
         {"kind": "Namespace", "metadata": {"name": f"n{number}", "labels": one}} for number, one in enumerate(labels)
     ]
+    trees.append({"kind": "Namespace", "metadata": {"name": "mesh", "labels": {"kubernetes.io/metadata.name": "mesh"}}})
     trees += [{"kind": "ConfigMap", "metadata": {"name": "istio-ca-root-cert", "namespace": f"n{number}"}} for number in range(3)]
+    trees.append({"kind": "ConfigMap", "metadata": {"name": "istio-ca-root-cert", "namespace": "mesh"}})
     return trees
 
 
@@ -175,6 +177,11 @@ def istiod(revision):
     return {"kind": "Deployment", "metadata": {"name": "istiod", "namespace": "istio-system", "labels": {"app": "istiod", "istio.io/rev": revision}}}
 
 
+def deleted_namespace(trees):
+    """As `kubectl delete namespace mesh` leaves it."""
+    trees[:] = [tree for tree in trees if "mesh" not in (tree["metadata"].get("namespace"), tree["metadata"]["name"])]
+
+
 @together(
     ("change", "wanted"),
     [
@@ -186,6 +193,7 @@ def istiod(revision):
         (one_replica, ["one-replica"]),
         (remove("PodDisruptionBudget"), ["no-disruption-budget"]),
         (remove("Service"), ["no-service"]),
+        (deleted_namespace, ["namespace-deleted"]),
         (not_ready, ["no-endpoints"]),
         (remove("EndpointSlice"), ["no-endpoints"]),
         (old_endpoints("notReadyAddresses"), ["no-endpoints"]),

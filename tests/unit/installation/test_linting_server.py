@@ -12,7 +12,7 @@ from netinit.webhook.certificates import make_pair
 NOW = 1_800_000_000.0
 DAY = 86400
 KINDS = {
-    "no-service", "no-endpoints", "one-replica", "no-disruption-budget", "no-bundle", "bad-bundle", "expired-bundle", "expiring-bundle",
+    "no-service", "namespace-deleted", "no-endpoints", "one-replica", "no-disruption-budget", "no-bundle", "bad-bundle", "expired-bundle", "expiring-bundle",
 }  # fmt: skip
 SUBJECT = "injector, webhook sidecar-injector.istio.io"
 NO_BUDGET = "failurePolicy Fail without a PodDisruptionBudget: draining nodes may stop all replicas at once"
@@ -56,6 +56,27 @@ SCALER = named("HorizontalPodAutoscaler", spec={"scaleTargetRef": {"name": "serv
 def find(*trees, whole=True):
     found = lint(trees, now=NOW, whole=whole)
     return [(one.severity, one.kind, one.subject, one.message) for one in found if one.kind in KINDS]
+
+
+DEFAULT, MESH = {"kind": "Namespace", "metadata": {"name": "default"}}, {"kind": "Namespace", "metadata": {"name": "mesh"}}
+ENDING = {"kind": "Namespace", "metadata": {"name": "mesh", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(("policy", "severity", "effect"), [
+    ("Fail", "error", "no pod that it selects can be created"), ("Ignore", "warning", "the pods that it selects are created without a sidecar"),
+])  # fmt: skip
+@pytest.mark.parametrize("namespaces", [(DEFAULT,), (DEFAULT, ENDING)], ids=["gone", "ending"])
+def test_a_webhook_that_outlived_its_namespace_is_named_with_the_command_that_removes_it(namespaces, policy, severity, effect):
+    trees = [hook(policy=policy), *namespaces]
+    assert find(*trees) == [(severity, "namespace-deleted", SUBJECT, f"its namespace mesh was deleted without it: {effect}")]
+    (one,) = [one for one in lint(trees, now=NOW) if one.kind == "namespace-deleted"]
+    assert "kubectl delete mutatingwebhookconfiguration injector" in one.remedy
+    assert "netinit node status" in one.remedy
+    assert one.page.endswith("#a-namespace-that-was-deleted-with-its-release")
+
+
+def test_a_service_that_lacks_in_a_namespace_that_is_there_or_not_known_is_only_that():
+    assert find(hook(), DEFAULT, MESH) == find(hook()) == [("error", "no-service", SUBJECT, "there is no Service mesh/netinit")]
 
 
 @pytest.mark.parametrize(

@@ -164,9 +164,35 @@ def test_check_shows_every_pod_of_the_mesh_and_the_different_ones_first(kubectl)
     assert "no node agent runs on the node" in rows["zzv5m"]["reasonNotRead"]
     assert not [words for words in kubectl.calls if words[0] == "debug"], "no pod gets a container"
     table = kubectl("check -n shop", *answers).out.splitlines()
-    assert table[0].split() == ["POD", "INJECTED", "RULES", "BYPASSES", "WARNINGS"]
+    assert table[0] == "shop"
     assert "7hq4t" in table[1]
+    assert any(line.startswith("[1] missing") for line in table), table
     assert table[-1] == "4 pods: 1 with rules as planned, 1 with rules different, 1 with rules not read, 1 not injected"
+
+
+@pytest.mark.parametrize(("statuses", "rules"), [
+    ([], "starting"), ([{"state": {"running": {}}}], "starting"), ([{"state": {"terminated": {"exitCode": 0}}}], "starting"),
+    ([{"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 126}}}], "not read"),
+])  # fmt: skip
+def test_a_pod_that_waits_for_its_first_start_is_starting_and_one_that_failed_is_not(kubectl, statuses, rules):
+    web = next(pod for pod in read("pods.json")["items"] if pod["metadata"]["name"].endswith("zzv5m"))
+    web = {**web, "status": {"phase": "Pending", "initContainerStatuses": statuses}}
+    answers = [{"words": PODS, "stdout": json.dumps({"items": [web]})}, {"words": "get namespace shop *", "file": "namespace-shop.json"}, *AGENTS]
+    done = kubectl("check -n shop -o json", *answers)
+    assert [row["rules"] for row in json.loads(done.out)["pods"]] == [rules]
+    assert done.code == 0
+
+
+def test_a_note_that_several_answers_have_is_printed_once(kubectl):
+    answer = {"code": 0, "answer": "captured", "notes": "warning: BPF programs may not be read here"}
+    pods = read("pods.json")["items"]
+    for pod in pods:
+        pod["spec"]["nodeName"] = "worker-1"
+    told = [{**answer, "answer": f"answer {at}"} for at, _ in enumerate(pods)]
+    replies = "".join(json.dumps(one) + "\n" for one in told)
+    done = kubectl("explain deploy/web -n shop --to 203.0.113.7:443", *DEPLOYMENT, *AGENTS, {"words": "exec *", "stdout": replies})
+    assert done.out.count("BPF programs may not be read here") == 1, done.out
+    assert "note, of" in done.out
 
 
 def test_pods_that_differ_in_the_families_of_their_addresses_have_bypasses_of_their_own(kubectl):

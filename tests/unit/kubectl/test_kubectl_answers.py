@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.base.errors import ClusterError, NetinitError
+from netinit.cli.console import fit
 from netinit.kubectl import check, fix, pod_command, report
 from netinit.kubectl.objects import read_pod
 from netinit.kubectl.sources import PodAnswer
@@ -35,9 +36,9 @@ class Source:
         return found
 
 
-def row(name, rules, **more):
+def row(name, rules, workload="", **more):
     found = {
-        "namespace": "shop", "name": name, "injected": True, "reason": "init container", "rules": rules, "differences": [],
+        "namespace": "shop", "workload": workload or f"pod/{name}", "name": name, "injected": True, "reason": "init container", "rules": rules, "differences": [],
         "bypasses": [], "warnings": [], "listeners": [],
     }  # fmt: skip
     return found | more
@@ -46,36 +47,62 @@ def row(name, rules, **more):
 class TestCheck:
     """The table of all pods."""
 
-    def test_pods_whose_rules_differ_come_first_then_those_without_rules(self):
+    def test_what_to_act_on_comes_first_by_namespace_and_workload_and_equal_pods_are_one_row(self):
         rows = [
             row("f", "ended", bypasses=None),
-            row("e", "as planned", bypasses=["n (configuration)", "m (foreign)"]),
-            row("d", "not read", warnings=["w" * 61]),
+            *[row(f"web-{number}", "as planned", "deploy/web", bypasses=["n (configuration)", "m (foreign)"]) for number in range(4)],
+            row("d", "not read", reasonNotRead="no node agent runs on the node", warnings=["w"]),
+            row("s", "starting"),
             row("0", None, injected=False, reason="neither an init container nor a proxy", bypasses=None, warnings=["\x1b[2J"]),
             row("b", "different", differences=["missing x", "extra y"], warnings=["w"]),
-            row("a", "different", differences=["missing x"]),
+            *[row(f"log-{number}", "as planned", "ds/log", namespace="infra") for number in range(12)],
+            row("log-x", "different", "ds/log", namespace="infra", differences=["missing x"]),
         ]
         assert check.render_rows(rows).splitlines() == [
-            "POD     INJECTED                                   RULES       BYPASSES                        WARNINGS",
-            "shop/a  yes: init container                        different   none but by design              missing x",
-            "shop/b  yes: init container                        different   none but by design              missing x (+2)",
-            "shop/0  no: neither an init container nor a proxy  -           -                               \\x1b[2J",
-            f"shop/d  yes: init container                        not read    none but by design              {'w' * 60}…",
-            "shop/e  yes: init container                        as planned  n (configuration); m (foreign)",
-            "shop/f  yes: init container                        ended       -",
-            "6 pods: 1 with rules as planned, 2 with rules different, 1 with rules not read, 1 not injected, 1 ended",
+            "infra",
+            "  ds/log: log-x             1 pod    different     [1]",
+            "  ds/log: log-0, log-1 +10  12 pods  as planned",
+            "shop",
+            "  pod/b                     1 pod    different     [1] [2] [3]",
+            "  pod/0                     1 pod    not injected  [4] [5]",
+            "  pod/d                     1 pod    not read      [6] [3]",
+            "  pod/s                     1 pod    starting",
+            "  deploy/web                4 pods   as planned    [7] [8]",
+            "",
+            "[1] missing x",
+            "[2] extra y",
+            "[3] w",
+            "[4] not injected: neither an init container nor a proxy",
+            "[5] \\x1b[2J",
+            "[6] no node agent runs on the node",
+            "[7] bypasses the proxy: n (configuration)",
+            "[8] bypasses the proxy: m (foreign)",
+            "",
+            "22 pods: 16 with rules as planned, 2 with rules different, 1 with rules not read, 1 starting, 1 ended, 1 not injected",
         ]
 
     def test_without_a_pod_of_a_mesh_it_says_so(self):
         assert check.render_rows([]) == "no pod here is in a mesh\n"
 
-    def test_who_does_not_listen_comes_before_the_warnings_of_the_manifest(self):
-        line = check.render_rows([row("a", "as planned", listeners=["nothing listens on 15001 (NI301)"], warnings=["w"])]).splitlines()[1]
-        assert line.endswith("  nothing listens on 15001 (NI301) (+1)")
+    def test_with_ended_pods_alone_it_counts_them(self):
+        assert check.render_rows([row("a", "ended")]) == "1 pod: 1 ended\n"
 
-    def test_a_long_cell_is_cut(self):
-        line = check.render_rows([row("a", "as planned", bypasses=["b" * 130])]).splitlines()[1]
-        assert line.endswith(f"  {'b' * 120}…")
+    def test_who_does_not_listen_comes_before_the_warnings_of_the_manifest(self):
+        printed = check.render_rows([row("a", "as planned", listeners=["nothing listens on 15001 (NI301)"], warnings=["w"])]).splitlines()
+        assert printed[3:5] == ["[1] nothing listens on 15001 (NI301)", "[2] w"]
+
+    def test_of_many_differences_some_are_shown_and_the_rest_counted(self):
+        printed = check.render_rows([row("a", "different", differences=[f"missing {number}" for number in range(12)])]).splitlines()
+        assert printed[1] == "  pod/a  1 pod  different  [1] [2] [3] [4] [5] +7"
+        assert printed[3:8] == [f"[{number + 1}] missing {number}" for number in range(5)]
+
+    def test_the_rows_of_a_usual_cluster_fit_a_terminal(self):
+        names = ("deploy/checkout-service-v2", "sts/postgres-primary", "ds/node-exporter", "rs/frontend-5d8f9c7b6d")
+        long = "UDP and other non-TCP traffic of all ports, in and out, which the proxy does not take (by configuration)" * 2
+        rows = [row(f"{one[-8:]}-{n}", "as planned", one, namespace=f"team-{n % 7}-production", bypasses=[long]) for one in names for n in range(50)]
+        printed = [part for line in check.render_rows(rows).splitlines() for part in fit(line, 80)]
+        assert max(map(len, printed)) <= 80
+        assert len(printed) < 50
 
     @pytest.mark.parametrize(
         ("answer", "found"),
@@ -129,7 +156,7 @@ INIT = {"initContainers": [{"name": "istio-init", "args": ["-b", "80", "-i", "*"
 PROXY = {"containers": [{"name": "app"}, {"name": "istio-proxy", "image": "proxyv2"}]}
 EMPTY_ROW = {
     "namespace": "shop", "name": "web", "injected": False, "reason": "", "rules": None, "differences": [], "bypasses": None,
-    "byDesign": None, "source": None, "warnings": [], "listeners": [],
+    "byDesign": None, "source": None, "warnings": [], "listeners": [], "workload": "pod/web",
 }  # fmt: skip
 
 
@@ -225,14 +252,16 @@ class TestFix:
     @pytest.mark.parametrize(
         ("left", "code", "out"),
         [
-            ('{"ok": true}', 0, "shop/web: reconciled, as planned\n"),
+            ('{"ok": true}', 0, "shop/web: 1 rule restored: as planned\n"),
             ('{"differences": [{"kind": "extra", "rule": "-j X"}]}', 3, "shop/web: 1 difference from the plan\n  extra: -j X\n"),
         ],
     )
     def test_after_the_repair_the_rules_are_compared_again(self, left, code, out, capsys):
-        source = Source(PodAnswer(0, "", ("programmed",)), PodAnswer(0, left))
-        assert fix._reconcile(fix.PodState(WEB, Options(), source, ("x",))) == code
-        assert capsys.readouterr() == (out, "note: shop/web: programmed\n")
+        source = Source(PodAnswer(0, "", ("programmed", "warning: w", "T\tinfo\ti", "T\terror\te")), PodAnswer(0, left))
+        warned = {}
+        assert fix._reconcile(fix.PodState(WEB, Options(), source, ("missing: x",)), warned) == code
+        assert capsys.readouterr() == (out, "")
+        assert list(warned) == ["w", "e"]
         assert [asked[1:] for asked in source.asked] == [("apply", ("--reconcile",)), ("verify", ("--json",))]
 
     @pytest.mark.parametrize(
@@ -241,7 +270,7 @@ class TestFix:
     )
     def test_a_repair_that_fails_is_an_error_with_its_reason(self, answer, why):
         with pytest.raises(NetinitError) as error:
-            fix._reconcile(fix.PodState(WEB, Options(), Source(answer), ("x",)))
+            fix._reconcile(fix.PodState(WEB, Options(), Source(answer), ("x",)), {})
         assert str(error.value) == f"shop/web: the rules stay as they were: {why}"
 
 

@@ -6,6 +6,7 @@ import json
 import re
 
 from kubectl_calls import AGENTS, ASKED, DEPLOYMENT, FAKE, POD, WEB
+from netinit.kubectl import fix
 
 
 def reply(code, answer, notes=""):
@@ -44,6 +45,18 @@ def test_with_yes_the_rules_are_reconciled_and_compared_once_more(kubectl):
     assert len(asked(kubectl, "verify")) == 2
     assert done.code == 3, "the second comparison says the same here, so nothing is claimed"
     assert done.out.count("1 difference from the plan") == 2
+
+
+LOG = "2026-11-29T09:00:00.000000Z\twarn\tIPv6 is not captured\n2026-11-29T09:00:00.100000Z\tinfo\tprogrammed by nftables\ntable x\n"
+
+
+def test_what_was_done_is_said_in_a_line_and_a_warning_of_several_pods_once(kubectl, monkeypatch):
+    compared = iter([("missing: IPv4 nat ISTIO_OUTPUT -j X", "missing: IPv4 nat Y", "extra: IPv4 nat Z"), ()])
+    monkeypatch.setattr(fix, "_compare", lambda *_: next(compared))
+    done = kubectl(f"fix {WEB} -n shop --yes", WEB_POD, *AGENTS, {"words": f"{ASKED}apply*", "stdout": reply(0, "a listing\n", LOG)})
+    assert done.code == 0, done
+    assert done.out.splitlines()[-1] == f"shop/{WEB}: 2 rules restored, 1 removed: as planned"
+    assert done.err == "warning: IPv6 is not captured\n"
 
 
 def test_an_ephemeral_container_s_log_has_the_notes_beside_the_answer(kubectl):

@@ -89,6 +89,21 @@ def test_names_that_no_api_server_accepts_are_refused(tree, message):
     assert check_name("a" * 253, "pod") == "a" * 253
 
 
+def owned(kind, name, **labels):
+    owner = {"kind": kind, "name": name, "controller": True}
+    return read_pod({"metadata": {"namespace": "shop", "name": "web-1", "labels": labels, "ownerReferences": [{"kind": "Other", "name": "x"}, owner]}})
+
+
+@pytest.mark.parametrize(("kind", "name", "labels", "workload"), [
+    ("ReplicaSet", "web-5d8f", {"pod-template-hash": "5d8f"}, "deploy/web"), ("ReplicaSet", "web-5d8f", {}, "rs/web-5d8f"),
+    ("ReplicaSet", "web", {"pod-template-hash": "5d8f"}, "rs/web"), ("StatefulSet", "db", {}, "sts/db"), ("DaemonSet", "log", {}, "ds/log"),
+    ("Job", "mig", {}, "job/mig"), ("Rollout", "web", {}, "rollout/web"), ("ReplicaSet", "../x", {}, "pod/web-1"), ("\x1b", "x", {}, "pod/web-1"),
+    ("ReplicaSet", "-5d8f", {"pod-template-hash": "5d8f"}, "pod/web-1"), ("", "", {}, "pod/web-1"),
+])  # fmt: skip
+def test_what_made_a_pod_is_named_as_for_kubectl(kind, name, labels, workload):
+    assert owned(kind, name, **labels).workload == workload
+
+
 def test_uids_that_are_no_label_are_left_out():
     assert read_pod({"metadata": {**METADATA, "uid": "--uid x"}}).uids == ()
 

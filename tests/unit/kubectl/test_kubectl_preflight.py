@@ -33,7 +33,7 @@ def space(name, level="", **labels):
 
 
 SHOP = space("shop", **{"istio-injection": "enabled"})
-SOUND = {"nodes": [node()], "namespaces": [SHOP, space("plain", "restricted")], "mutatingwebhookconfigurations": [], "configmaps": ["shop"]}
+SOUND = {"nodes": [node()], "namespaces": [SHOP, space("plain", "restricted")], "mutatingwebhookconfigurations": [], "configmaps": ["shop"], "daemonsets": []}
 
 
 def replay(version="v1.31.2", refused=(), unread=(), refusals=(), **changed):
@@ -138,6 +138,14 @@ NO_ACCOUNT = DENIED + 'pods "x" is forbidden: error looking up service account n
 CRITICAL = '*"priorityClassName": "system-*'
 
 
+# As recorded of OpenShift 4.
+OPENSHIFT = (
+    'pods "netinit-node-" is forbidden: unable to validate against any security context constraint: [provider "anyuid": Forbidden: not usable by user '
+    'or serviceaccount, spec.containers[0].securityContext.capabilities.add: Invalid value: "SYS_ADMIN": capability may not be added]'
+)
+IMPERSONATION = 'Error from server (Forbidden): serviceaccounts "replicaset-controller" is forbidden: User "ann" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "kube-system"\n'
+
+
 def created(kubectl):
     return [json.loads(words[1]) for words in kubectl.calls if words[0] == "created"]
 
@@ -150,6 +158,80 @@ def test_a_pod_of_the_webhook_and_one_of_the_agent_are_tried_as_they_will_be(kub
     assert webhook["metadata"]["labels"]["app.kubernetes.io/name"] == "netinit-webhook"
     assert webhook["spec"]["containers"][0]["image"].startswith("registry.example/mesh/netinit-webhook:")
     assert "note: a dry run does not tell whether images can be pulled" in done.err
+
+
+def test_each_pod_is_tried_as_the_controller_that_will_create_it(kubectl):
+    kubectl(f"preflight {AGENT}", *replay())
+    dry = [words for words in kubectl.calls if words[0] == "create"]
+    assert {words[words.index("--as") + 1].rpartition(":")[2] for words in dry} == {"replicaset-controller", "daemon-set-controller"}
+
+
+@pytest.mark.parametrize("why", [IMPERSONATION, DENIED + 'pods is forbidden: User "system:serviceaccount:kube-system:daemon-set-controller" cannot create resource "pods"'])
+def test_without_the_right_to_impersonate_the_pods_are_tried_as_the_user_and_a_note_says_so(kubectl, why):
+    done = kubectl(f"preflight {AGENT}", {"words": "create *--as *", "stderr": why, "status": 1}, *replay())
+    assert (done.code, done.out) == (0, "nothing found\n"), done
+    assert "DaemonSet netinit-system/netinit-node: tried as you, not as system:serviceaccount:kube-system:daemon-set-controller" in done.err
+    assert len([words for words in kubectl.calls if words[0] == "create"]) == 4
+
+
+# ---- who else is there -----------------------------------------------------------------------------------------------------
+
+
+def daemon_set(name, namespace="kube-system", **labels):
+    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}}
+
+
+OTHER_AGENT = daemon_set("first-node", "mesh-1", **{"app.kubernetes.io/name": "netinit-node", "app.kubernetes.io/instance": "first"})
+OWN_AGENT = daemon_set("netinit-node", "netinit-system", **{"app.kubernetes.io/name": "netinit-node", "app.kubernetes.io/instance": "netinit"})
+
+
+def kinds(kubectl, given, **cluster):
+    tree = json.loads(kubectl(f"preflight {given} -o json", *replay(**cluster)).out)
+    check_schema(tree, "installation")
+    return {one["kind"]: one for one in tree["findings"]}
+
+
+@pytest.mark.parametrize(("given", "other", "kind", "remedy"), [
+    (AGENT, OTHER_AGENT, "another-agent", "set node.enabled=false, or: helm uninstall first -n mesh-1"),
+    (AGENT, daemon_set("istio-cni-node"), "other-mesh-agent", "remove it when netinit's agents are ready"),
+    (f"{AGENT} --set node.ownList=true", daemon_set("linkerd-cni", "linkerd-cni"), "other-mesh-agent", "set node.ownList=false"),
+    (AGENT, daemon_set("kuma-cni-node"), "other-mesh-agent", "remove it"), (AGENT, daemon_set("consul-consul-cni", "consul"), "other-mesh-agent", "remove it"),
+    (f"{AGENT} --set node.ownList=true", daemon_set("cilium"), "cilium-exclusive", "set cni.exclusive=false"),
+    (AGENT, daemon_set("kube-multus-ds"), "multus", "set node.confName"),
+    (f"{AGENT} --set node.ownList=true --set node.confName=10-calico.conflist", daemon_set("kube-multus-ds"), "multus", "node.ownList=false"),
+])  # fmt: skip
+def test_other_releases_and_other_agents_are_named_with_what_to_set(kubectl, given, other, kind, remedy):
+    found = kinds(kubectl, given, daemonsets=[other])
+    assert [*found] == [kind], found
+    assert remedy in found[kind]["remedy"]
+    assert found[kind]["subject"] == f"DaemonSet {other['metadata']['namespace']}/{other['metadata']['name']}"
+
+
+@pytest.mark.parametrize(("given", "other"), [
+    (AGENT, OWN_AGENT), (SET, OTHER_AGENT), (SET, daemon_set("istio-cni-node")), (AGENT, daemon_set("cilium")), (AGENT, daemon_set("kube-proxy")),
+    (f"{AGENT} --set node.confName=10-calico.conflist", daemon_set("kube-multus-ds")),
+])  # fmt: skip
+def test_neighbours_that_get_in_nobody_s_way_are_no_finding(kubectl, given, other):
+    assert kinds(kubectl, given, daemonsets=[other]) == {}
+
+
+@pytest.mark.parametrize(("runtime", "found"), [
+    ("containerd://2.1.9", False), ("containerd://1.6.20~ds1", False), ("", False), ("containerd://1.4.3", True), ("cri-o://1.33.0", True), ("docker://27.1", True),
+])  # fmt: skip
+def test_a_runtime_that_the_plugin_was_not_tested_under_is_named(kubectl, runtime, found):
+    there = node()
+    there["status"]["nodeInfo"]["containerRuntimeVersion"] = runtime
+    assert ("untested-runtime" in kinds(kubectl, AGENT, nodes=[there])) is found
+    assert kinds(kubectl, SET, nodes=[there]) == {}
+
+
+def test_a_release_of_the_same_name_in_another_namespace_is_named(kubectl):
+    annotations = {"meta.helm.sh/release-name": "netinit", "meta.helm.sh/release-namespace": "mesh-1"}
+    hooks = {**OTHER, "metadata": {"name": "netinit-webhook-sidecar-injector", "annotations": annotations}}
+    found = kinds(kubectl, SET, mutatingwebhookconfigurations=[hooks])
+    assert "choose another name for the release, or: helm uninstall netinit -n mesh-1" in found["name-taken"]["remedy"]
+    annotations["meta.helm.sh/release-namespace"] = "netinit-system"
+    assert "name-taken" not in kinds(kubectl, SET, mutatingwebhookconfigurations=[hooks])
 
 
 def test_a_quota_for_critical_classes_is_met_by_the_chart_s_own(kubectl):
@@ -189,6 +271,10 @@ def test_before_the_installation_the_pods_are_tried_with_the_default_account(kub
         ('Error from server: error when creating "STDIN": admission webhook "validate.kyverno.svc-fail" denied the request: no', "pod-refused", "policy"),
         ('Error from server (InternalError): Internal error occurred: failed calling webhook "a.b"', "pod-refused", "policy"),
         ('Warning: unknown field "spec.x"\nThe Pod "netinit" is invalid: spec.containers[0]: Required value', "pod-refused", "change what refuses it"),
+        ("The pods \"netinit-x\" is invalid: : ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no", "pod-refused", "policy"),
+        (DENIED + OPENSHIFT, "pod-refused", "node.platform=openshift"),
+        (DENIED + 'pods "x" is forbidden: pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist', "pod-refused", "tolerationsWhitelist"),
+        (DENIED + 'pods "x" is forbidden: pod node label selector conflicts with its namespace node label selector', "pod-refused", "node-selector"),
         ('Error from server (NotFound): error when creating "STDIN": namespaces "netinit-system" not found', "no-namespace", "kubectl create namespace netinit-system"),
         (DENIED + 'pods is forbidden: User "ann" cannot create resource "pods" in API group "" in the namespace "netinit-system"', "pod-not-tried", "netinit-system"),
         ('Error from server (BadRequest): error when creating "STDIN": admission webhook "a.b" does not support dry run', "pod-not-tried", "may create"),

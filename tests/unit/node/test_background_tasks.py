@@ -76,6 +76,10 @@ class FixedInstaller:
     def __init__(self, states=(), installed=(), error=None):
         self.states, self.installed, self.error, self.calls = list(states), list(installed), error, []
         self.found = {}
+        self.other_owner = ""
+
+    def find_other_owner(self):
+        return self.other_owner
 
     def watched(self):
         return []
@@ -178,7 +182,7 @@ def test_an_agent_leaves_the_files_to_a_newer_one(monkeypatch):
 def test_the_removal_of_the_plugin_waits_for_a_check_and_no_later_check_restores_it(monkeypatch):
     installer = FixedInstaller([MISSING], [True])
     made, _, _ = keeper(installer)
-    made._has_seen_deletion = True
+    made._deleted = "DaemonSet"
     leaving = []
 
     async def wait(file, seconds):
@@ -208,7 +212,7 @@ def test_the_removal_of_the_plugin_waits_for_a_check_and_no_later_check_restores
 
 def test_an_agent_that_installs_nothing_has_no_problem_and_leaves_everything():
     made, lines, _ = keeper(FixedInstaller(), install=False)
-    made._has_seen_deletion = True
+    made._deleted = "DaemonSet"
     assert (made.problem, asyncio.run(made.leave()), lines()) == ("", False, [])
 
 
@@ -227,7 +231,7 @@ def test_the_plugin_is_removed_with_the_daemon_set(is_deleted, error, left, line
         return {"metadata": {}}
 
     made._client.get = get
-    made._has_seen_deletion = is_deleted
+    made._deleted = "DaemonSet" if is_deleted else ""
     assert asyncio.run(made.leave()) is left
     assert lines() == [line]
     assert installer.calls == ["uninstall"] * is_deleted
@@ -242,8 +246,34 @@ def test_a_deletion_that_the_watch_sees_is_one_line_until_the_daemon_set_is_back
     ):  # fmt: skip
         cache.synced, cache.found = synced, found
         made._note_deletion()
-        assert (made._has_seen_deletion, len(lines())) == (seen, count)
-    assert lines() == [("info", "the DaemonSet does not exist: the plugin is removed when this agent ends")] * 2
+        assert (bool(made._deleted), len(lines())) == (seen, count)
+    assert lines() == [("info", "the DaemonSet is deleted: the plugin is removed when this agent ends")] * 2
+
+
+@pytest.mark.parametrize(("metadata", "deleted"), [({}, ""), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "namespace mesh")])
+def test_the_deletion_of_its_own_namespace_is_noted_while_the_daemon_set_is_still_there(metadata, deleted):
+    made, lines, _ = keeper(FixedInstaller())
+    made.daemon_set._take([{"metadata": {"name": SETTINGS.daemon_set, "namespace": "mesh"}}], "1")
+    made.own_namespace._take([{"metadata": {"name": "mesh", **metadata}}], "1")
+    assert made._deleted == deleted
+    assert lines() == [("info", "the namespace mesh is deleted: the plugin is removed when this agent ends")] * bool(deleted)
+    assert asyncio.run(made.leave()) is bool(deleted) if deleted else True
+
+
+def test_a_daemon_set_that_waits_for_its_pods_to_be_deleted_is_deleted():
+    made, _, _ = keeper(FixedInstaller())
+    made.daemon_set._take([{"metadata": {"name": SETTINGS.daemon_set, "namespace": "mesh", "deletionTimestamp": "2026-01-01T00:00:00Z"}}], "1")
+    assert made._deleted == "DaemonSet"
+
+
+def test_a_release_that_is_uninstalled_leaves_the_plugin_to_the_release_that_has_it():
+    installer = FixedInstaller()
+    installer.other_owner = "mesh-2/netinit-node"
+    made, lines, _ = keeper(installer)
+    made._deleted = "DaemonSet"
+    assert asyncio.run(made.leave()) is False
+    assert installer.calls == []
+    assert lines() == [("info", "the plugin belongs to another release now, mesh-2/netinit-node: it stays")]
 
 
 # ---- the startup taint

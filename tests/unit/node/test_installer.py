@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,60 @@ def test_two_agents_of_different_versions_do_not_fight(place):
     assert [old.install(), new.install(), old.install(), new.install(), old.install()] == [True, True, False, False, False]
     assert read(path)["plugins"][-1] == ENTRY
     assert (place / "bin" / "netinit-cni.settings").read_text() == settings_of(settings(place))
+
+
+def owned_by(place, namespace):
+    return Installer(settings(place).replace(namespace=namespace))
+
+
+def answer_at(path):
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(path)
+    listening.listen()
+    return listening
+
+
+def test_the_release_that_came_first_has_the_plugin_and_another_is_refused_while_its_agent_answers(place):
+    write(place, LIST)
+    first, second = owned_by(place, "mesh"), owned_by(place, "mesh-2")
+    first.claim()
+    first.install()
+    before = everything(place)
+    with answer_at(second.socket):
+        with pytest.raises(ConfigError, match="the agent of another release, mesh/netinit-node, answers the plugin on this node: uninstall"):
+            second.claim()
+        first.claim()  # an upgrade of the same release: its earlier agent still answers
+        assert (first.find_other_owner(), second.find_other_owner()) == ("", "mesh/netinit-node")
+        assert {path: text for path, text in everything(place).items() if path != "run/cni.sock"} == before
+
+
+def test_what_a_release_left_whose_agent_is_gone_is_taken_over_after_a_while(place):
+    write(place, LIST)
+    first, second = owned_by(place, "mesh"), owned_by(place, "mesh-2")
+    first.claim()
+    started = time.monotonic()
+    second.claim(seconds=0.5)
+    assert time.monotonic() - started >= 0.5
+    assert (first.find_other_owner(), second.find_other_owner()) == ("mesh-2/netinit-node", "")
+
+
+def test_an_agent_that_restarts_meanwhile_keeps_the_plugin(place):
+    first, second = owned_by(place, "mesh"), owned_by(place, "mesh-2")
+    first.claim()
+    ready = []
+    threading.Timer(0.5, lambda: ready.append(answer_at(second.socket))).start()
+    with pytest.raises(ConfigError, match="another release, mesh/netinit-node"):
+        second.claim(seconds=60)
+    ready[0].close()
+
+
+def test_settings_of_an_older_release_and_of_an_installation_by_hand_name_nobody(place):
+    for text in ("", "namespace=\ndaemon-set=netinit-node\n", "namespace=mesh\n", "\xff"):
+        (place / "bin" / "netinit-cni.settings").write_bytes(text.encode("latin-1"))
+        second = owned_by(place, "mesh-2")
+        assert second.find_other_owner() == ""
+        second.claim()
+        (place / "bin" / "netinit-cni.settings").unlink()
 
 
 def test_what_others_rewrite_gets_the_entry_back(place):

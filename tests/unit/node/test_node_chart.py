@@ -10,7 +10,7 @@ import pytest
 
 from helm import HELM, needs_helm, render_chart, yaml_value
 from netinit.base.errors import ConfigError, OptionError
-from netinit.cli.webhook.manifests import CHART
+from netinit.cli.webhook.manifests import CHART, objects
 from netinit.golang import goyaml
 from netinit.inject.adding.config import load_config
 from netinit.inject.adding.pod import inject_pod
@@ -82,6 +82,26 @@ def test_two_agents_of_an_upgrade_are_probed_under_names_of_their_own_and_nothin
     assert len({*instances}) == len(instances)
 
 
+def test_two_releases_with_the_same_values_are_probed_under_names_of_their_own():
+    instances = set()
+    for namespace, name in (("mesh", "netinit"), ("mesh", "second"), ("mesh-2", "netinit")):
+        (tree,) = [tree for tree in objects(namespace, name, (), ("node.enabled=true",)) if tree["kind"] == "DaemonSet"]
+        (agent,) = tree["spec"]["template"]["spec"]["containers"]
+        instances |= {word for word in agent["args"] if word.startswith("--instance=")}
+    assert len(instances) == 3
+
+
+def test_what_a_deleted_namespace_leaves_is_found_by_one_label():
+    left = [tree for tree in render_chart("node.enabled=true", "tags=[prod]") if "namespace" not in tree["metadata"]]
+    assert {tree["kind"] for tree in left} == {"MutatingWebhookConfiguration", "ClusterRole", "ClusterRoleBinding"}
+    assert {tree["metadata"]["labels"]["app.kubernetes.io/part-of"] for tree in left} == {"netinit"}
+
+
+def test_an_agent_that_watches_no_other_namespace_may_watch_its_own():
+    (rule,) = [rule for tree in made("node.outsideNamespaces=wait") if tree["kind"] == "ClusterRole" for rule in tree["rules"] if rule["resources"] == ["namespaces"]]
+    assert rule["resourceNames"] == ["mesh"]
+
+
 @pytest.mark.parametrize(("given", "dual_stack", "ipv6"), [((), False, "auto"), (("dualStack=true",), True, "auto"), (("ipv6=reject",), False, "reject")])
 def test_one_value_decides_about_ipv6_for_the_agent_and_the_webhook(given, dual_stack, ipv6):
     words = container(*given)["args"]
@@ -138,7 +158,7 @@ def test_the_rights_are_what_the_settings_need():
     least = {("pods", "get"), ("pods", "list"), ("pods", "watch"), ("events", "create"), ("daemonsets", "get"), ("daemonsets", "list"), ("daemonsets", "watch")}
     least |= {(resource, verb) for resource in ("namespaces", "mutatingwebhookconfigurations") for verb in ("list", "watch")}
     assert rights() == least
-    assert rights("node.outsideNamespaces=wait") == {right for right in least if right[0] in {"pods", "events", "daemonsets"}}
+    assert rights("node.outsideNamespaces=wait") == {right for right in least if right[0] in {"pods", "events", "daemonsets", "namespaces"}}
     assert rights("node.repair=none") == least - {("events", "create")}
     assert rights("node.repair=delete") == least | {("pods", "delete")}
     assert rights("node.repair=label") == least | {("pods/status", "patch")}

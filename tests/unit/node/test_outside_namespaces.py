@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from helm import render_chart
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
 from netinit.inject.deciding.webhooks import Webhook, parse_injectors
-from netinit.node.outside_namespaces import find_outside, format_names, replace_list
+from netinit.node.outside_namespaces import OutsideNamespaces, find_outside, format_names, replace_list
+from netinit.serving.event_log import EventLog
 
 NAMESPACES = {
     "plain": {}, "labelled": {"team": "a"}, "injected": {"istio-injection": "enabled"}, "refused": {"istio-injection": "disabled"},
@@ -65,12 +69,31 @@ def test_only_injectors_count():
 
 
 def test_the_list_has_only_names_sorted_and_no_more_than_the_plugin_reads():
-    assert format_names(["b", "a-2", "a"]) == "a\na-2\nb\n"
-    assert format_names([]) == ""
-    assert format_names(["ok", "", "A", "a\nb", "-a", "a-", "a.b", "é", "a" * 64, "b" * 63]) == "b" * 63 + "\nok\n"
-    text = format_names(f"{number:063}" for number in range(20_000))
+    assert format_names(["b", "a-2", "a"]) == ("a\na-2\nb\n", [])
+    assert format_names([]) == ("", [])
+    assert format_names(["ok", "", "A", "a\nb", "-a", "a-", "a.b", "é", "a" * 64, "b" * 63]) == ("b" * 63 + "\nok\n", [])
+    text, left_out = format_names(f"{number:063}" for number in range(20_000))
+    assert text.splitlines() + left_out == [f"{number:063}" for number in range(20_000)]
     assert (1 << 20) - 65 < len(text) < 1 << 20
     assert text.endswith("\n")
+
+
+def test_names_that_have_no_room_in_the_list_are_said_once_with_what_to_do(tmp_path):
+    stream = io.StringIO()
+    made = OutsideNamespaces(tmp_path / "list", SimpleNamespace(), type("Pods", (list,), {"synced": True})(), EventLog("info", as_json=True, stream=stream))
+    made._webhooks._take([tree for tree in render_chart() if tree["kind"] == "MutatingWebhookConfiguration"], "1")
+
+    def update(count):
+        made._namespaces._take([{"metadata": {"name": f"{number:060}", "labels": {}}} for number in range(count)], "1")
+        asyncio.run(made._update())
+        return made.problem, stream.getvalue().count("have no room")
+
+    assert update(10) == ("", 0)
+    said = f"2811 namespaces, {17189:060} to {19999:060}, have no room in the list of 1 MiB"
+    assert update(20_000) == (said, 1)
+    assert update(20_000) == (said, 1)
+    assert "their pods wait while the agent does not answer; name them in --excludeNamespaces" in stream.getvalue()
+    assert update(10) == ("", 1)
 
 
 def test_a_webhook_that_cannot_be_read_selects_everything():

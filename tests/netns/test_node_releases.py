@@ -1,0 +1,78 @@
+"""Several releases with an agent on one node, and a release whose namespace is deleted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from node_agent import AGENT_NAMESPACE, DAEMON_SET, Api, Node
+
+LIST = {"name": "k8s", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]}
+DAEMON_SETS = "/apis/apps/v1/namespaces/{}/daemonsets/" + DAEMON_SET
+OTHER = "mesh-2"
+
+
+@pytest.fixture
+def api():
+    with Api() as made:
+        for namespace in (AGENT_NAMESPACE, OTHER):
+            made.objects[DAEMON_SETS.format(namespace)] = {"metadata": {"name": DAEMON_SET, "namespace": namespace}}
+            made.put({"kind": "Namespace", "metadata": {"name": namespace, "labels": {}}})
+        yield made
+
+
+@pytest.fixture
+def network(tmp_path):
+    for name in ("bin", "net.d"):
+        (tmp_path / name).mkdir()
+    path = tmp_path / "net.d" / "10-net.conflist"
+    path.write_text(json.dumps(LIST))
+    return path
+
+
+def plugins(path):
+    return [one["type"] for one in json.loads(path.read_text())["plugins"]]
+
+
+def test_a_second_release_is_refused_and_its_end_takes_nothing_from_the_first(api, tmp_path, network, require_netns):
+    with Node(tmp_path, api, install=True) as first:
+        settings = (tmp_path / "bin" / "netinit-cni.settings").read_text()
+        second = Node(tmp_path, api, install=True, wait=False, namespace=OTHER)
+        with second:
+            assert second.process.wait(60) == 1
+        assert f"the agent of another release, {AGENT_NAMESPACE}/{DAEMON_SET}, answers the plugin on this node" in first.log.read_text()
+        del api.objects[DAEMON_SETS.format(OTHER)]
+        assert first.get("/readyz")[0] == 200
+        assert (plugins(network), (tmp_path / "bin" / "netinit-cni.settings").read_text()) == (["bridge", "netinit-cni"], settings)
+    assert first.process.returncode == 0
+
+
+def test_a_release_takes_over_what_another_left_whose_agent_is_gone(api, tmp_path, network, require_netns):
+    with Node(tmp_path, api, install=True) as first:
+        first.kill()
+    with Node(tmp_path, api, install=True, namespace=OTHER):
+        assert f"namespace={OTHER}" in (tmp_path / "bin" / "netinit-cni.settings").read_text().splitlines()
+        del api.objects[DAEMON_SETS.format(OTHER)]
+    assert plugins(network) == ["bridge"]
+
+
+@pytest.mark.parametrize("words", [(), ("--outsideNamespaces", "wait")], ids=" ".join)
+def test_the_plugin_goes_with_the_agents_namespace_whose_account_is_deleted_first(api, tmp_path, network, require_netns, words):
+    with Node(tmp_path, api, *words, install=True) as node:
+        ending = {"name": AGENT_NAMESPACE, "labels": {}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        api.put({"kind": "Namespace", "metadata": ending})
+        node.until(lambda: f"the namespace {AGENT_NAMESPACE} is deleted" in node.log.read_text(), "the watch has seen the deletion")
+        assert plugins(network) == ["bridge", "netinit-cni"]  # as long as the agent answers
+        api.refusal = 401
+        assert node.stop() == 0
+    assert plugins(network) == ["bridge"]
+    assert list((tmp_path / "run").iterdir()) == list((tmp_path / "bin").iterdir()) == []
+
+
+def test_another_namespace_that_is_deleted_takes_nothing_away(api, tmp_path, network, require_netns):
+    with Node(tmp_path, api, install=True) as node:
+        api.put({"kind": "Namespace", "metadata": {"name": OTHER, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        node.until(lambda: any(change["object"]["metadata"].get("deletionTimestamp") for _, change in api.changes), "told")
+        assert node.stop() == 0
+    assert plugins(network) == ["bridge", "netinit-cni"]
