@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -72,11 +73,13 @@ class _Edits:
 
     def value(self, place: TextPlace, before: Any, after: Any) -> Any:
         """Change a value whose place is known; return the tree of its outline."""
+        if before == after and _same(before, after):  # Python's equality is fast, and ends most unequal comparisons
+            return after
         if place.is_block and isinstance(before, dict) and isinstance(after, dict) and before.keys() & after.keys():
             return self._mapping(place, before, after)
         if place.is_block and isinstance(before, list) and isinstance(after, list) and (pairs := _match(before, after)):
             return self._sequence(place, before, after, pairs)
-        return after if _same(before, after) else self._replace(place, after)
+        return self._replace(place, after)
 
     def _mapping(self, place: TextPlace, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         if before.keys() != place.below.keys():
@@ -192,12 +195,16 @@ class _Edits:
 
 def _match(before: list[Any], after: list[Any]) -> dict[int, int]:
     """The position in `before` of the items of `after` that were there, in one order; the others are new."""
+    positions: dict[tuple[str, object], list[int]] = {}
+    for number, item in enumerate(before):
+        positions.setdefault(_identity(item), []).append(number)
     found: dict[int, int] = {}
-    names, taken = [_identity(item) for item in before], 0
-    for number, name in enumerate(map(_identity, after)):
-        if name in names[taken:]:
-            found[number] = names.index(name, taken)
-            taken = found[number] + 1
+    free = 0  # the first position that no item has yet
+    for number, item in enumerate(after):
+        places = positions.get(_identity(item), [])
+        if (at := bisect.bisect_left(places, free)) < len(places):
+            found[number] = places[at]
+            free = places[at] + 1
     return found
 
 

@@ -110,7 +110,7 @@ def _literal(text: str, indent: str) -> str:
     return f"|{hint}{chomp}\n{shown}"
 
 
-_BREAKS = re.compile("[\n\r\x85\u2028\u2029]")
+_BREAKS = "[\n\r\x85\u2028\u2029]"
 _MAX_KEY = 128
 """Bytes of a key that is on one line with its value."""
 _SHORT = _MAX_KEY // 4  # characters that are never more bytes
@@ -153,7 +153,7 @@ class _Writer:
         for key, item in found:
             shown = self.scalar(key, deeper)
             is_usual = len(shown) <= _SHORT and key.isprintable()
-            if not is_usual and ("\n" in shown or _BREAKS.search(key) or len(shown.encode()) > _MAX_KEY):
+            if not is_usual and ("\n" in shown or re.search(_BREAKS, key) or len(shown.encode()) > _MAX_KEY):
                 self.parts.append(f"{lead}? {shown}\n{indent}: ")
                 self.node(item, deeper)
             elif item.__class__ is str:
