@@ -110,9 +110,10 @@ def _literal(text: str, indent: str) -> str:
     return f"|{hint}{chomp}\n{shown}"
 
 
-_BREAKS = re.compile("[\n\r\x85\u2028\u2029]")
+_BREAKS = "[\n\r\x85\u2028\u2029]"
 _MAX_KEY = 128
 """Bytes of a key that is on one line with its value."""
+_SHORT = _MAX_KEY // 4  # characters that are never more bytes
 _SPECIAL_FLOATS = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}
 _WITHOUT_POINT = r"^([-+]?[0-9]+)e"
 
@@ -148,12 +149,15 @@ class _Writer:
             self.parts.append(f" {self.scalar(value, indent + '  ')}\n" if behind_key else self.scalar(value, indent or "  ") + "\n")
 
     def mapping(self, found: list[tuple[str, Any]], indent: str) -> None:
-        lead = ""
+        lead, deeper = "", indent + "  "
         for key, item in found:
-            shown = self.scalar(key, indent + "  ")
-            if "\n" in shown or _BREAKS.search(key) or len(shown.encode()) > _MAX_KEY:
+            shown = self.scalar(key, deeper)
+            is_usual = len(shown) <= _SHORT and key.isprintable()
+            if not is_usual and ("\n" in shown or re.search(_BREAKS, key) or len(shown.encode()) > _MAX_KEY):
                 self.parts.append(f"{lead}? {shown}\n{indent}: ")
-                self.node(item, indent + "  ")
+                self.node(item, deeper)
+            elif item.__class__ is str:
+                self.parts.append(f"{lead}{shown}: {self.scalar(item, deeper)}\n")
             else:
                 self.parts.append(f"{lead}{shown}:")
                 self.node(item, indent, behind_key=True)

@@ -12,17 +12,16 @@ from netinit.golang.template.values import Function, FunctionError, Struct, Uint
 
 _MAX_NUMBER: Final = (1 << 64) - 1
 _EXTRA: Final = r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+(?P<meta>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
-_VERSION: Final = re.compile(rf"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?{_EXTRA}")
+_VERSION: Final = rf"v?([0-9]+)(?:\.([0-9]+))?(?:\.([0-9]+))?{_EXTRA}"
 _PART: Final = r"[0-9|xX*]+"
-_UNNAMED: Final = re.sub(r"\?P<\w+>", "?:", _EXTRA)
+_UNNAMED: Final = _EXTRA.replace("?P<pre>", "?:").replace("?P<meta>", "?:")
 _PATTERN: Final = rf"v?{_PART}(?:\.{_PART})?(?:\.{_PART})?{_UNNAMED}"
-_RANGE: Final = re.compile(rf"\s*({_PATTERN})\s+-\s+({_PATTERN})\s*", re.ASCII)
-_SPLIT: Final = re.compile(
-    rf"(?P<operator>!=|>=|=>|<=|=<|~>|[=<>~^]|)\s*(?P<text>v?(?P<major>{_PART})(?:\.(?P<minor>{_PART}))?"
-    rf"(?:\.(?P<patch>{_PART}))?{_EXTRA})",
-    re.ASCII,
+_RANGE: Final = rf"(?a)\s*({_PATTERN})\s+-\s+({_PATTERN})\s*"
+_SPLIT: Final = (
+    rf"(?a)(?P<operator>!=|>=|=>|<=|=<|~>|[=<>~^]|)\s*(?P<text>v?(?P<major>{_PART})(?:\.(?P<minor>{_PART}))?"
+    rf"(?:\.(?P<patch>{_PART}))?{_EXTRA})"
 )
-_SEPARATOR: Final = re.compile(r"\s*,\s*|\s+", re.ASCII)
+_SEPARATOR: Final = r"(?a)\s*,\s*|\s+"
 _ANY_NUMBER: Final = ("x", "X", "*", None)
 _MAX_LENGTH: Final = 256
 """Characters of a version or a constraint; real ones have a tenth of that."""
@@ -72,7 +71,7 @@ class Version(Struct):
 
 def parse_version(text: str) -> Version:
     """Parse a version; minor and patch number may be missing. Raises FunctionError."""
-    found = _VERSION.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    found = re.fullmatch(_VERSION, text) if len(text) <= _MAX_LENGTH else None
     if found is None or text.endswith("\n"):
         raise FunctionError("Invalid Semantic Version")
     numbers = tuple(int(part or 0) for part in found.groups()[:3])
@@ -91,7 +90,7 @@ class _Constraint:
     """An operator and a version, of which `known` numbers were written and the others stand for any."""
 
     def __init__(self, text: str) -> None:
-        found = _SPLIT.fullmatch(text.strip())
+        found = re.fullmatch(_SPLIT, text.strip())
         if found is None:
             raise FunctionError(f"improper constraint: {text}")
         parts = [found[name] for name in ("major", "minor", "patch")]
@@ -156,10 +155,10 @@ def _constraints(text: str) -> list[list[_Constraint]]:
     """Parse alternatives of constraints that must all be satisfied. Raises FunctionError."""
     if len(text) > _MAX_LENGTH:
         raise FunctionError(f"a constraint has at most {_MAX_LENGTH} characters, not {len(text)}")
-    ranges = _RANGE.sub(r">= \1, <= \2 ", text)
+    ranges = re.sub(_RANGE, r">= \1, <= \2 ", text)
     found = []
     for alternative in ranges.split("||"):
-        parts = _SEPARATOR.split(re.sub(r"([=!<>~^])\s+(?=[v0-9xX*])", r"\1", alternative.strip()))
+        parts = re.split(_SEPARATOR, re.sub(r"([=!<>~^])\s+(?=[v0-9xX*])", r"\1", alternative.strip()))
         try:
             found.append([_Constraint(part) for part in parts])
         except FunctionError as error:

@@ -180,11 +180,11 @@ def _redirect(spec: Tree, annotations: dict[str, str], keys: dict[str, list[str]
     targets = _targets(annotations[keys[_TARGETS][0]]) if keys[_TARGETS] else None
     if targets:
         for target in targets:
-            _check_port(target["port"], annotations, keys[_TARGETS][0], status_port)
+            _check_port(target["port"], annotations, keys[_TARGETS][0], spec, status_port)
         # Older agents ignore the list and scrape the first target.
         before |= {"path": targets[0]["path"], "port": targets[0]["port"], _TARGETS: targets}
     elif before["port"]:
-        _check_port(before["port"], annotations, keys["port"][0], status_port)
+        _check_port(before["port"], annotations, keys["port"][0], spec, status_port)
     proxy = find_proxy(spec)
     if proxy is not None and any(before.values()):
         proxy["env"] = [*sequence(proxy.get("env")), {"name": _VARIABLE, "value": encode_json(before)}]
@@ -215,10 +215,10 @@ def scrape_target_warnings(annotations: dict[str, str]) -> tuple[str, ...]:
     )
 
 
-def _check_port(text: str, annotations: dict[str, str], key: str, status_port: int) -> None:
+def _check_port(text: str, annotations: dict[str, str], key: str, spec: Tree, status_port: int) -> None:
     number = int(text) if re.match(_GO_NUMBER, text) else 0
     if not 1 <= number <= MAX_PORT:
-        problem = f"{shown(text)} is not a port from 1 to {MAX_PORT}"
+        problem = f"{shown(text)} is not a port from 1 to {MAX_PORT}{_remedy(text, spec)}"
     elif number == status_port:
         problem = f"{number} is the agent's own port; give the application's metrics port"
     elif number in _RESERVED:
@@ -226,6 +226,13 @@ def _check_port(text: str, annotations: dict[str, str], key: str, status_port: i
     else:
         return
     raise InjectionError(f"invalid value {shown(annotations[key])} for annotation {key!r}: {problem}")
+
+
+def _remedy(name: str, spec: Tree) -> str:
+    """Name the number of the port if a container declares one of this name: the agent knows numbers only."""
+    ports = [port for container in all_containers(spec) for port in named(container.get("ports"))]
+    declared = [port.get("containerPort") for port in ports if port.get("name") == name]
+    return f"; give the number of the container's port {shown(name)}, {declared[0]}" if declared and type(declared[0]) is int else ""
 
 
 def _announce_secure_port(spec: Tree, annotations: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from netinit.base.tree import clone, same
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
+from netinit.golang.goyaml import edits
 
 TEXT = """\
 # about the pod
@@ -86,6 +87,22 @@ def test_where_an_anchor_is_in_the_changed_part_the_document_is_written_anew_beh
 
 
 KEYS = ["a", "b", "name", "app: x", "k8s.io/x", "1", "true", "é", "~"]
+def test_what_is_added_is_not_read_again_to_try_where_it_stands(monkeypatch):
+    read = []
+    builder = edits.TreeBuilder
+    monkeypatch.setattr(edits, "TreeBuilder", lambda text: read.append(text) or builder(text))
+    added = {"name": "istio-proxy", "env": [{"name": f"VARIABLE_{number}", "value": "x"} for number in range(100)]}
+    written = changed(lambda tree: tree["spec"]["containers"].append(added))
+    assert "VARIABLE_99" in written
+    assert [len(text) < len(TEXT) + 100 for text in read] == [True]
+
+
+@pytest.mark.parametrize("value", ["two\nlines\n", "two\nlines\n\n", {"args": ["two\nlines\n\n"]}, [{"b": ["two\nlines\n"]}]])
+@pytest.mark.parametrize("following", ["\n\nz: 1\n", "          # deeper\nz: 1\n", "\n\n", "# at the left\n\n"])
+def test_lines_behind_an_added_block_of_text_do_not_become_a_part_of_it(value, following):
+    changed(lambda tree: tree["a"].update(new=value), f"a:\n  b: 1\n{following}")
+
+
 VALUES = ["x", "", " lead", "two\nlines", "two\nlines\n\n", "a: b", "# no", None, True, 1, 2.5, "yes", "- x", [], {}]
 
 

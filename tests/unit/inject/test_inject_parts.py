@@ -198,6 +198,22 @@ def test_a_scrape_port_that_is_none_is_an_error(key, port):
         merge_metrics(probed(), {key: port}, 15020, enabled=True)
 
 
+def test_the_name_of_a_port_is_refused_with_its_number_if_a_container_declares_it():
+    for annotation, text in (("prometheus.io/port", "http"), ("prometheus.istio.io/scrape-targets", "http:/metrics")):
+        with pytest.raises(InjectionError, match=r"not a port from 1 to 65535; give the number of the container's port 'http', 80$"):
+            merge_metrics(probed(), {annotation: text}, 15020, enabled=True)
+    with pytest.raises(InjectionError, match=r"not a port from 1 to 65535$"):
+        merge_metrics(probed(), {"prometheus.io/port": "other"}, 15020, enabled=True)
+    with pytest.raises(InjectionError, match=r"not a port from 1 to 65535$"):
+        merge_metrics({"containers": [{"ports": [{"name": "http", "containerPort": "x\n"}]}]}, {"prometheus.io/port": "http"}, 15020, enabled=True)
+
+
+def test_of_two_spellings_of_a_scrape_annotation_the_first_applies():
+    spec = probed()
+    merge_metrics(spec, {"prometheus.io/port": "9102", "prometheus-io/port": "9001"}, 15020, enabled=True)
+    assert json.loads(spec["containers"][0]["env"][0]["value"])["port"] == "9102"
+
+
 def test_a_blank_belongs_to_the_port_of_an_annotation_but_not_to_that_of_a_target():
     with pytest.raises(InjectionError, match="' 8080' is not a port"):
         merge_metrics(probed(), {"prometheus.io/port": " 8080"}, 15020, enabled=True)
