@@ -138,7 +138,7 @@ NO_ACCOUNT = DENIED + 'pods "x" is forbidden: error looking up service account n
 CRITICAL = '*"priorityClassName": "system-*'
 
 
-# As recorded of OpenShift 4.
+# In the form in which OpenShift 4 refuses a pod (its admission plugin security.openshift.io/SecurityContextConstraint).
 OPENSHIFT = (
     'pods "netinit-node-" is forbidden: unable to validate against any security context constraint: [provider "anyuid": Forbidden: not usable by user '
     'or serviceaccount, spec.containers[0].securityContext.capabilities.add: Invalid value: "SYS_ADMIN": capability may not be added]'
