@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netinit.base.errors import KernelFeatureError
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import extensions
 from netinit.kernel.extensions import MATCH, TARGET
 from netinit.rules.iptables.write import unfold_rule
-from netinit.rules.model import Chain, Plan, Rule, Table
+from netinit.rules.model import Plan, Rule
 from netinit.rules.xtables.building import ENTRY_FORMS, encode_rule, list_extensions
 
 TYPE_CHECKING = False
@@ -79,22 +78,3 @@ def has_exactly(family: Family, need: Need) -> bool:
 
 def _revisions(need: Need) -> range:
     return range(need.revision, -1, -1)
-
-
-def try_each(plan: Plan, check: Callable[[Plan], None]) -> Unsupported:
-    """Return the rules that native nft tables cannot have, by a transaction for each that the kernel only checks.
-
-    Raises the errors of `check` but a KernelFeatureError that names what the kernel lacks.
-    """
-    found: dict[Family, dict[Rule, str]] = {}
-    for table, chain, rule in plan.walk():
-        called = (Chain(name=rule.target.calls),) if rule.target.calls else ()
-        alone = plan.replace(tables=(Table(name=table, chains=(Chain(name=chain, rules=(rule,)), *called)),))
-        try:
-            check(alone)
-        except KernelFeatureError as error:
-            if not error.missing:  # nf_tables itself
-                raise
-            for family in rule.families:
-                found.setdefault(family, {})[rule] = error.missing
-    return found

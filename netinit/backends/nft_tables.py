@@ -17,7 +17,7 @@ from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 from netinit.kernel.nf_tables import Refusal, dump_tables
 from netinit.rules.model import EXTRA, Difference
-from netinit.rules.nft import DIALECT, EncodedTable, are_equal, encode_steps, miss_all
+from netinit.rules.nft import DIALECT, EncodedTable, are_equal, encode_steps, miss_all, render_tables
 from netinit.rules.rule_builder import EncodedSet
 
 TYPE_CHECKING = False
@@ -140,10 +140,14 @@ def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> 
 
 def render_live(tables: tuple[str, ...]) -> str:
     """Return the tables in nft syntax, or one line `(not read: REASON)`. Raises BackendUnavailableError."""
-    from netinit.rules.expressions import table_differences
+    from netinit.rules.expressions.table_differences import decode_tables, format_chain_hook, format_live
+    from netinit.rules.nft import render_tables
 
     snapshot, unread = _read_snapshot(tables)
-    return f"(not read: {unread})\n" if unread else table_differences.render_live(snapshot)
+    return f"(not read: {unread})\n" if unread else render_tables({
+        name: {chain: (format_chain_hook(one), [format_live(rule) for rule in one.rules]) for chain, one in chains.items()}
+        for name, chains in decode_tables(snapshot).items()
+    })  # fmt: skip
 
 
 def list_rules(tables: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

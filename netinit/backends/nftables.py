@@ -159,7 +159,7 @@ class NftablesBackend(Backend):
             _commit(parts)
 
     def find_unsupported(self, plan: Plan) -> Unsupported:
-        from netinit.backends.kernel_support import try_each  # rarely needed
+        from netinit.backends.nft_trial import try_each  # rarely needed
 
         return try_each(plan, self.check)
 

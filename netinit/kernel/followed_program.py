@@ -17,7 +17,7 @@ class Followed:
 
     def __init__(self, path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         # In a process group of its own, so that Ctrl-C reaches this process only.
-        self._running, self._input = run.start_with_pipe(path, arguments, environment)
+        self._running, self._input = _start_with_pipe(path, arguments, environment)
         self._process = os.pidfd_open(self._running.pid)
         self._read = 0
         self.program = self._running.program
@@ -47,3 +47,15 @@ class Followed:
         deadline = time.monotonic_ns() + int(seconds * 10**9)
         done = run.finish(self._running.replace(deadline=deadline, seconds=seconds))
         return done.status, done.errors
+
+
+def _start_with_pipe(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[run.Running, int]:
+    """Start the program at `path` with a pipe as input; return it and the writing end, which the caller closes."""
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        return run.spawn(path, arguments, environment, reading, group=0), writing
+    except OSError as error:
+        os.close(writing)
+        raise run.cannot_start(path, error) from None
+    finally:
+        os.close(reading)

@@ -88,23 +88,9 @@ def start(
             posix.lseek(source, 0, 0)
             seconds = SECONDS + waits / 10**9 + len(stdin) / INPUT_PER_SECOND
             deadline = time.monotonic_ns() + int(seconds * 10**9)
-            return _spawn(path, arguments, environment or {}, source).replace(seconds=seconds, deadline=deadline)
+            return spawn(path, arguments, environment or {}, source).replace(seconds=seconds, deadline=deadline)
     except OSError as error:
-        raise _cannot_start(path, error) from None
-
-
-def start_with_pipe(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> tuple[Running, int]:
-    """Start the program at `path` with a pipe as input; return it and the writing end, which the caller closes.
-
-    It gets a process group of its own. Raises BackendUnavailableError.
-    """
-    reading, writing = posix.pipe2(posix.O_CLOEXEC)
-    with Closing(reading):
-        try:
-            return _spawn(path, arguments, environment, reading, group=0), writing
-        except OSError as error:
-            posix.close(writing)
-            raise _cannot_start(path, error) from None
+        raise cannot_start(path, error) from None
 
 
 def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -112,11 +98,11 @@ def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) 
     posix.execve(path, [path, *arguments], _make_environment(environment))
 
 
-def _cannot_start(path: str, error: OSError) -> BackendUnavailableError:
+def cannot_start(path: str, error: OSError) -> BackendUnavailableError:
     return BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}")
 
 
-def _spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
+def spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
     program = path.rpartition("/")[2]
     opened: list[int] = []  # stdout, stderr, the leash's reading end for the program, its writing end for us
     try:

@@ -54,14 +54,6 @@ def _key(live: LiveRule, table: str) -> Key:
     return tuple(keys)
 
 
-def render_live(snapshot: Snapshot) -> str:
-    """Format our tables as nft does, without sets and objects."""
-    return nft.render_tables({
-        name: {chain: (format_chain_hook(one), [format_live(rule) for rule in one.rules]) for chain, one in chains.items()}
-        for name, chains in decode_tables(snapshot).items()
-    })  # fmt: skip
-
-
 def format_chain_hook(live: LiveChain) -> str:
     """Return a chain's hook as nft lists it; empty if only jumps lead to it."""
     chain = live.nft
