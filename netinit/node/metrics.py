@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
+
+from netinit.serving.process_metrics import make_registry
 
 _BUCKETS = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -13,8 +15,7 @@ class NodeMetrics:
     """The agent's counts."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # dashboards do not use `_created` series
-        self._registry = CollectorRegistry()
+        self._registry = make_registry("node")
         own: Any = {"registry": self._registry}
         self.repairs = Counter("istio_cni_repair_pods_repaired_total", "Pods found uncaptured.", ["type", "result"], **own)
         self.installs = Counter("istio_cni_installs_total", "Attempts to install the plugin.", ["result"], **own)

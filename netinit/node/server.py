@@ -20,6 +20,7 @@ from netinit.kube.access import find_access
 from netinit.kube.client import Client
 from netinit.node.agent import Agent
 from netinit.node.background_tasks import InstallationKeeper, remove_taint
+from netinit.node.events import NodeEvents
 from netinit.node.installer import replace_file
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodCache, PodWatcher
@@ -32,6 +33,8 @@ from netinit.node.unix_server import PluginServer
 from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
 from netinit.serving.server_process import is_answered, run_forever
+from netinit.serving.readiness import tell_unreadiness
+from netinit.serving.server_process import run_forever
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
@@ -102,9 +105,10 @@ class AgentServer:
     def _make_tasks(
         self, client: Client, plugin_server: PluginServer, common: dict[str, Any]
     ) -> dict[str, Callable[[], Awaitable[None]]]:
+        events = NodeEvents(self.settings, client, self.log)
         found: dict[str, Callable[[], Awaitable[None]]] = {
             "socket": plugin_server.run, "pods": self.agent.pod_cache.run, "status": self._write_status, "sweep": self.sweeper.run,
-            "appearing pods": self.sweeper.follow_pods,
+            "appearing pods": self.sweeper.follow_pods, "readiness": partial(tell_unreadiness, self._find_reason, self.log, partial(events.send, "NotReady")),
         }  # fmt: skip
         if watcher := self.watchers.get(False):
             found["watch"] = partial(self.sweeper.watch, watcher, self.sweeper.check_after_change)
@@ -177,11 +181,20 @@ class AgentServer:
         late |= {"outside namespaces": self.outside.problem} if self.outside else {}
         return {**{name: text for name, text in late.items() if text}, **self.problems}
 
+    def _find_reason(self) -> str | None:
+        """Return why it is not ready, on one line; empty if it is, None if it is stopping."""
+        if self.draining:
+            return None
+        wrong = {name: text for name, text in self.checks().items() if text}
+        return "; ".join([f"{name}: {text}" for name, text in ({**wrong, **self._find_problems()} if wrong else wrong).items()])
+
     def _report(self, verbose: bool) -> tuple[bool, str]:
         checks = self.checks()
         is_ready = not any(checks.values())
         lines = [f"[{'-' if wrong else '+'}]{name}: {wrong or 'ok'}" for name, wrong in checks.items()]
         lines += [f"[!]{name}: {problem}" for name, problem in sorted({**self.installation.warnings, **self._find_problems()}.items())]
+        if not is_ready:
+            lines = [f"not ready: {self._find_reason() or checks['serving']}", *lines]
         return is_ready, "ok\n" if is_ready and not verbose else "\n".join([*lines, ""])
 
 

@@ -31,10 +31,16 @@ from netinit.webhook.certificates import (
 from netinit.webhook.configuration import Texts
 from netinit.webhook.loaders import CertificateLoader, ConfigLoader, read_files
 from netinit.webhook.pod_events import PodEvent
-from netinit.webhook.serving_state import AWAITED_CONFIGS, AWAITED_NODES, ServingState
+from netinit.webhook.serving_state import (
+    AWAITED_CONFIGS,
+    AWAITED_NODES,
+    EVENT_OF_READINESS,
+    ServingState,
+)
 from netinit.webhook.settings import SECOND, ServeSettings
 
 _RETRY_SECONDS = 1.0
+_EVENT_SECONDS = 5.0  # until an event about readiness is tried again
 _RESYNC_SECONDS = 30.0
 _PUBLISH_SECONDS = 0.1  # publish once for many changes
 _COMPONENT = "netinit-webhook"
@@ -62,14 +68,15 @@ class WatchedCluster:
         self._versions: dict[str, Any] = {}  # of the last offer, by ConfigMap
         self._saved: Texts | None = None  # the last good configuration, as stored
 
-    def tasks(self, rejections: asyncio.Queue[str]) -> list[Coroutine[Any, Any, None]]:
-        """Return the tasks that the settings ask for. `rejections`: why files were rejected, for events."""
+    def tasks(self, rejections: asyncio.Queue[str], unready: asyncio.Queue[str] | None = None) -> list[Coroutine[Any, Any, None]]:
+        """Return the tasks that the settings ask for. For events: why files were rejected, and why the replica is not ready."""
         settings = self._settings
         if settings.watch_namespaces:
             self._state.namespaces_source = "a watch of the API"
         wanted = (
             (settings.config_map or settings.mesh_map, self._follow_config_maps),
             (settings.values_map, lambda: self._report_rejections(rejections)),
+            (unready and settings.pod_name, lambda: self._report_unreadiness(unready)),
             (settings.watch_namespaces,
              lambda: self._follow("namespaces", api.NAMESPACES, _read_namespace, self._publish_namespaces)),
             (settings.watch_proxy_configs, lambda: self._follow(
@@ -167,6 +174,20 @@ class WatchedCluster:
             except ClusterError:
                 about = {"metadata": {"name": name, "namespace": self._namespace}}
             await self._write_event(about, problem)
+
+    async def _report_unreadiness(self, unready: asyncio.Queue[str]) -> None:
+        """Write an event on this replica's pod for each reason why it is not ready, once the API takes it."""
+        settings = self._settings
+        pod = {"kind": "Pod", "apiVersion": "v1", "name": settings.pod_name, "uid": settings.pod_uid, "namespace": self._namespace}
+        while True:
+            reason = await unready.get()
+            while error := await write_event(
+                self._client, pod, reason="NotReady", message=f"it answers no reviews: {reason}", component=_COMPONENT
+            ):
+                self._problems.note(EVENT_OF_READINESS, error)
+                await asyncio.sleep(_EVENT_SECONDS)
+                reason = unready.get_nowait() if unready.full() else reason
+            self._problems.note(EVENT_OF_READINESS, "")
 
     async def _write_event(self, about: Tree, problem: str) -> None:
         """Write a warning event on a ConfigMap."""

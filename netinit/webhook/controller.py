@@ -11,6 +11,7 @@ from netinit.base.errors import ConfigError
 from netinit.kernel import identify_content
 from netinit.kernel.file_changes import RESYNC_SECONDS, FileChanges
 from netinit.serving.event_log import EventLog
+from netinit.serving.readiness import tell_unreadiness
 from netinit.serving.server_process import run_forever, wait_readable
 from netinit.webhook.configuration import Texts
 from netinit.webhook.loaders import CertificateLoader, ConfigLoader, config_files, read_files
@@ -30,6 +31,7 @@ class Controller:
         self._log = log
         self._config = ConfigLoader(settings.injection, state, log.event)
         self._rejections: asyncio.Queue[str] = asyncio.Queue()  # why files were rejected, for events
+        self._unready: asyncio.Queue[str] = asyncio.Queue(maxsize=1)  # why the replica is not ready, for an event; the newest reason
         watched = {AWAITED_CONFIGS: settings.watch_proxy_configs, AWAITED_NODES: settings.watches_nodes}
         state.awaited |= {kind for kind, is_watched in watched.items() if is_watched}
 
@@ -41,11 +43,20 @@ class Controller:
             ("configuration", not (settings.config_map or settings.mesh_map), self._follow_files),
             ("health file", settings.health_file, self._write_health),
             ("cluster", settings.uses_cluster, self._follow_cluster),
+            ("readiness", True, lambda: tell_unreadiness(self._find_obstacle, self._log, self._announce)),
         )
         async with asyncio.TaskGroup() as group:
             for name, is_wanted, task in tasks:
                 if is_wanted:
                     group.create_task(run_forever(name, task, self._state.problems, self._log))
+
+    def _find_obstacle(self) -> str | None:
+        return None if self._state.draining else self._state.find_reason()
+
+    async def _announce(self, reason: str) -> None:
+        if self._unready.full():
+            self._unready.get_nowait()
+        self._unready.put_nowait(reason)
 
     # ---- files
 
@@ -91,7 +102,7 @@ class Controller:
         async with Client(find_access(kubeconfig=settings.kubeconfig, context=settings.context)) as client:
             cluster = WatchedCluster(client, settings, self._state, config=self._config, certificates=self._certificates)
             async with asyncio.TaskGroup() as group:
-                for task in cluster.tasks(self._rejections):
+                for task in cluster.tasks(self._rejections, self._unready):
                     group.create_task(task)
 
 

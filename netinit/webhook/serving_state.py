@@ -7,14 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import Counter, Gauge, Histogram, generate_latest
 
+from netinit.base.sanitize import escape
 from netinit.inject.adding.settings import Namespace
+from netinit.serving.process_metrics import make_registry
 from netinit.webhook.configuration import Served
 from netinit.webhook.pod_events import PodEvents
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 AWAITED_CONFIGS, AWAITED_NODES = "ProxyConfig resources", "nodes"
+EVENT_OF_READINESS = "event about readiness"  # a problem that is no reason of its own
 
 
 class Problems(dict[str, str]):
@@ -62,12 +65,22 @@ class ServingState:
         is_ready = all(passed for _, passed, _ in checks)
         if is_ready and not verbose:
             return True, "ok\n"
-        lines = [f"[{'+' if passed else '-'}]{name}: {detail}" for name, passed, detail in checks]
+        lines = [] if is_ready else [f"not ready: {self.find_reason()}"]
+        lines += [f"[{'+' if passed else '-'}]{name}: {detail}" for name, passed, detail in checks]
         if self.configuration_problem:
             lines.append(f"[!]configuration: {self.configuration_problem}")
         lines += [f"[!]{subject}: {problem}" for subject, problem in sorted({**self.problems, **self.cluster_problems}.items())]
         lines.append(f"[ ]namespaces: known from {self.namespaces_source}")
         return is_ready, "\n".join([*lines, "ready" if is_ready else "not ready", ""])
+
+    def find_reason(self) -> str:
+        """Return why it is not ready, on one line: each check that fails, and the problems behind it; empty if it is ready."""
+        failed = [f"{name}: {detail}" for name, passed, detail in self._checks() if not passed]
+        if not failed:
+            return ""
+        known = {"configuration": self.configuration_problem, **self.problems, **self.cluster_problems}
+        causes = [f"{subject}: {problem}" for subject, problem in sorted(known.items()) if problem and subject != EVENT_OF_READINESS]
+        return escape("; ".join([*failed, *causes]))
 
     def _checks(self) -> list[tuple[str, bool, str]]:
         """Return name, result and detail of each check."""
@@ -90,8 +103,7 @@ class Metrics:
     """Counters, and gauges that read the server's state when scraped. Istio's names, for its dashboards, and netinit's own."""
 
     def __init__(self, state: ServingState, connections: Callable[[], int]) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call] # dashboards do not use `_created` series
-        self._registry = CollectorRegistry()
+        self._registry = make_registry("webhook")
         own: Any = {"registry": self._registry}
         self.requests = Counter("sidecar_injection_requests_total", "Reviews received.", **own)
         self.success = Counter("sidecar_injection_success_total", "Reviews that injected a pod.", **own)
@@ -107,6 +119,7 @@ class Metrics:
         def gauge(name: str, text: str, read: Callable[[], float]) -> None:
             Gauge(name, text, **own).set_function(read)
 
+        gauge("netinit_webhook_ready", "1 while the replica is ready.", lambda: not state.find_reason())
         gauge("netinit_webhook_connections", "Open connections, counted from accept.", connections)
         counted = "The configuration in use, counted from 1."
         gauge("netinit_webhook_configuration_generation", counted, lambda: state.served.generation if state.served else 0)

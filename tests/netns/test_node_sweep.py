@@ -276,7 +276,11 @@ def test_it_is_not_ready_before_the_plugin_is_in_place_and_says_why(api, tmp_pat
     folders.write_text("{")
     with Node(tmp_path, api, install=True, wait=False) as node:
         node.until(lambda: "is left as it is" in node.get("/readyz")[1], "the reason")
-        assert node.get("/readyz")[0] == 503
+        code, text = node.get("/readyz")
+        assert code == 503
+        assert text.startswith("not ready: plugin: ")
+        node.until(lambda: "not ready: plugin: " in node.log.read_text(), "the reason in the log", 30)
+        node.until(lambda: [one["involvedObject"]["kind"] for one in api.events() if one["reason"] == "NotReady"] == ["Node"], "an event on the node", 30)
         status = subprocess.run(
             [*node_command(node, "status")], capture_output=True, text=True, check=False
         )

@@ -14,6 +14,7 @@ import pytest
 
 from memory_machine import MemoryMachine
 from netinit.base.errors import ClusterError, CniError, NetinitError, ParseError
+from netinit.base.version import __version__
 from netinit.kernel import answers
 from netinit.node.agent import Agent
 from netinit.node.decision import decide, read_pod
@@ -383,7 +384,8 @@ HELP = {
 
 def test_each_metric_says_what_it_counts():
     texts = dict(line.split(" ", 3)[2:] for line in NodeMetrics().text().decode().splitlines() if line.startswith("# HELP"))
-    assert texts == HELP
+    shared = {name: text for name, text in texts.items() if not name.startswith("process_") and name != "netinit_build_info"}
+    assert shared == HELP
 
 
 def test_each_metric_has_its_labels_and_a_histogram_its_buckets():
@@ -394,6 +396,7 @@ def test_each_metric_has_its_labels_and_a_histogram_its_buckets():
         getattr(metrics, name).labels(*values)
     lines = [line.rpartition(" ")[0] for line in metrics.text().decode().splitlines() if not line.startswith("#")]
     assert {line for line in lines if "{" in line and "_bucket" not in line} == {
+        f'netinit_build_info{{component="node",version="{__version__}"}}',
         'istio_cni_repair_pods_repaired_total{result="B",type="A"}', 'istio_cni_installs_total{result="A"}',
         'netinit_node_requests_total{outcome="B",verb="A"}', 'netinit_node_request_seconds_count{verb="A"}',
         'netinit_node_request_seconds_sum{verb="A"}', 'netinit_node_pods{state="A"}', 'netinit_node_host_probes{state="A"}',
@@ -582,3 +585,21 @@ def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_st
     assert server._report(verbose=False) == (True, "ok\n")
     is_ready, text = server._report(verbose=True)
     assert (is_ready, text.splitlines()[-1]) == (True, "[!]sweep: the last complete sweep ended 999 s ago")
+    assert server._find_reason() == ""
+
+
+def test_readyz_begins_with_the_reason_and_names_the_problems_behind_it(agent):
+    ours, programmer = socket.socketpair()
+    with ours, programmer:
+        server = AgentServer(SETTINGS, ours, ours, programmer)
+    server.agent = agent
+    server.installation = SimpleNamespace(problem="10-a.conflist is no list", warnings={})
+    server.sweeper = SimpleNamespace(problem=lambda: "")
+    server.problems["DaemonSet"] = "403 Forbidden"
+    is_ready, text = server._report(verbose=False)
+    assert not is_ready
+    reason = "plugin: 10-a.conflist is no list; DaemonSet: 403 Forbidden"
+    assert (text.splitlines()[0], server._find_reason()) == (f"not ready: {reason}", reason)
+    server.draining = True
+    assert server._find_reason() is None, "an agent that ends is no problem to report"
+    assert server._report(verbose=False)[1].splitlines()[0] == "not ready: it is stopping"

@@ -94,5 +94,37 @@ def test_an_event_is_on_the_pods_controller_in_its_namespace():
     assert (tree["involvedObject"]["name"], tree["reason"], tree["message"], tree["type"]) == ("web", "SharedProxyUser", "why", "Warning")
 
 
+def told_unready(api, *reasons, pod_name="netinit-webhook-1"):
+    """The cluster's problems once events about these reasons, the newest of which counts, were tried."""
+    state = ServingState()
+    settings = ServeSettings(tls_cert_file="c", tls_key_file="k", namespace="mesh", pod_name=pod_name, pod_uid="u")
+
+    async def run():
+        queue = asyncio.Queue(maxsize=1)
+        cluster = WatchedCluster(api, settings, state, config=ConfigLoader(Settings(), state, lambda *_: None), certificates=None)
+        tasks = [asyncio.create_task(one) for one in cluster.tasks(asyncio.Queue(), queue)]
+        for reason in reasons:
+            await queue.put(reason)
+        async with asyncio.timeout(20):
+            while not (state.cluster_problems or len(api.events) == len(reasons)):  # noqa: ASYNC110 - the server sets no event for tests
+                await asyncio.sleep(0.01)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return len(tasks)
+
+    return asyncio.run(run()), state.cluster_problems
+
+
+def test_why_a_replica_is_not_ready_is_an_event_on_its_pod():
+    api = Api()
+    assert told_unready(api, "configuration: none yet")[1] == {}
+    ((_, namespace, tree),) = api.events
+    assert (namespace, tree["reason"], tree["message"], tree["type"]) == ("mesh", "NotReady", "it answers no reviews: configuration: none yet", "Warning")
+    assert tree["involvedObject"] == {"kind": "Pod", "apiVersion": "v1", "name": "netinit-webhook-1", "namespace": "mesh", "uid": "u"}
+    assert told_unready(Api(error="403 Forbidden"), "x")[1] == {"event about readiness": "403 Forbidden"}
+    assert told_unready(Api(), pod_name="")[0] == told_unready(Api(), pod_name="a")[0] - 1, "nobody knows the pod: no task"
+
+
 def test_an_event_that_cannot_be_written_is_a_problem_of_the_cluster():
     assert written(Api(error="403 Forbidden"), event()).cluster_problems == {"event about a pod": "403 Forbidden"}
