@@ -141,7 +141,6 @@ def _distrust(steps: dict[str, Steps], tables: tuple[str, ...], unread: str) -> 
 def render_live(tables: tuple[str, ...]) -> str:
     """Return the tables in nft syntax, or one line `(not read: REASON)`. Raises BackendUnavailableError."""
     from netinit.rules.expressions.table_differences import decode_tables, format_chain_hook, format_live
-    from netinit.rules.nft import render_tables
 
     snapshot, unread = _read_snapshot(tables)
     return f"(not read: {unread})\n" if unread else render_tables({

@@ -9,7 +9,8 @@ from netinit.base.tree import Tree, mapping, sequence
 from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, find_hooks, metadata_of
 from netinit.kube import client as api
 from netinit.kube.access import find_access
-from netinit.kube.client import Client, Resource, ask_once
+from netinit.kube.client import Client, Resource
+from netinit.kube.one_request import ask_once
 
 _LINTED = (
     api.WEBHOOK_CONFIGURATIONS, api.SERVICES, api.ENDPOINT_SLICES, api.ENDPOINTS, api.DEPLOYMENTS,

@@ -99,10 +99,12 @@ def become(path: str, arguments: Sequence[str], environment: Mapping[str, str]) 
 
 
 def cannot_start(path: str, error: OSError) -> BackendUnavailableError:
+    """Return the error for a program that the system does not start."""
     return BackendUnavailableError(f"{path} cannot be started: {posix.strerror(error.errno or 0)}")
 
 
 def spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
+    """Start the program with `source` as input, in the process group `group` unless it is -1. Raises OSError."""
     program = path.rpartition("/")[2]
     opened: list[int] = []  # stdout, stderr, the leash's reading end for the program, its writing end for us
     try:

@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 from urllib.parse import quote
 
 import httpx2
@@ -86,19 +86,6 @@ def name_of(tree: Tree) -> tuple[str, str]:
     """Namespace and name of an object."""
     metadata = mapping(tree.get("metadata"))
     return string(metadata.get("namespace")), string(metadata.get("name"))
-
-
-Answer = TypeVar("Answer")
-
-
-def ask_once(access: Access, request: Callable[[Client], Awaitable[Answer]]) -> Answer:
-    """Make one request with a client of its own, for commands that make a few and exit. Raises ClusterError, ConfigError."""
-
-    async def ask() -> Answer:
-        async with Client(access) as client:
-            return await request(client)
-
-    return asyncio.run(ask())
 
 
 class Client:

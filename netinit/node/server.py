@@ -108,7 +108,8 @@ class AgentServer:
         events = NodeEvents(self.settings, client, self.log)
         found: dict[str, Callable[[], Awaitable[None]]] = {
             "socket": plugin_server.run, "pods": self.agent.pod_cache.run, "status": self._write_status, "sweep": self.sweeper.run,
-            "appearing pods": self.sweeper.follow_pods, "readiness": partial(tell_unreadiness, self._find_reason, self.log, partial(events.send, "NotReady")),
+            "appearing pods": self.sweeper.follow_pods,
+            "readiness": partial(tell_unreadiness, self._find_reason, self.log, partial(events.send, "NotReady")),
         }  # fmt: skip
         if watcher := self.watchers.get(False):
             found["watch"] = partial(self.sweeper.watch, watcher, self.sweeper.check_after_change)

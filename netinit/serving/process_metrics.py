@@ -12,6 +12,7 @@ def make_registry(component: str) -> CollectorRegistry:
     disable_created_metrics()  # type: ignore[no-untyped-call] # dashboards do not use `_created` series
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    build = Gauge("netinit_build_info", "1; the labels say which part and version this is.", ["component", "version"], registry=registry)
+    told = "1; the labels say which part and version this is."
+    build = Gauge("netinit_build_info", told, ["component", "version"], registry=registry)
     build.labels(component, __version__).set(1)
     return registry

@@ -19,7 +19,8 @@ async def tell_unreadiness(
 ) -> None:  # fmt: skip
     """Log why the server is not ready, at `warn`: when it begins, when the reason changes, and once a minute.
 
-    `find_obstacle`: the reason, empty while it is ready, None once it is stopping, which ends this. `send`: write an event; called when it begins and when the reason changes.
+    `find_obstacle`: the reason, empty while it is ready, None once it is stopping, which ends this. `send`: write an event;
+    called when it begins and when the reason changes.
     """
     told, last, since = "", clock(), clock()
     while (reason := find_obstacle()) is not None:

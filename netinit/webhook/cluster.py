@@ -76,7 +76,7 @@ class WatchedCluster:
         wanted = (
             (settings.config_map or settings.mesh_map, self._follow_config_maps),
             (settings.values_map, lambda: self._report_rejections(rejections)),
-            (unready and settings.pod_name, lambda: self._report_unreadiness(unready)),
+            (settings.pod_name, lambda: self._report_unreadiness(unready or asyncio.Queue())),
             (settings.watch_namespaces,
              lambda: self._follow("namespaces", api.NAMESPACES, _read_namespace, self._publish_namespaces)),
             (settings.watch_proxy_configs, lambda: self._follow(

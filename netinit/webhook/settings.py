@@ -45,7 +45,8 @@ class ServeSettings(DeclaredOptions):
         "-n --namespace", NAME, default="", also=("POD_NAMESPACE",),
         help_text="The namespace of these ConfigMaps, the Secret and the Service (default: this pod's own).")
     pod_name: str = plain(
-        "--podName", NAME, default="", also=("POD_NAME",), help_text="The pod of this server, on which events say why it is not ready.")
+        "--podName", NAME, default="", also=("POD_NAME",),
+        help_text="The pod of this server, on which events say why it is not ready.")
     pod_uid: str = plain("--podUid", NAME, default="", also=("POD_UID",), help_text="The uid of this pod.")
     revision: str = plain("--revision", REVISION, default="default", also=("REVISION",), help_text="The revision of injected pods.")
     native_sidecars: bool | str = plain(

@@ -200,17 +200,19 @@ class Cluster:
         try:
             from netinit.kube import client
             from netinit.kube.access import find_access
+            from netinit.kube.one_request import ask_once
         except ImportError as error:
             raise ConfigError(
                 "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
                 "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
         self._api: Any = client
+        self._ask_once = ask_once
         self._access = find_access(kubeconfig=flags.kubeconfig, context=flags.context)
 
     def _read(self, what: str, ask: Callable[[Any], Any], *, optional: bool = False) -> Any:
         try:
-            return self._api.ask_once(self._access, ask)
+            return self._ask_once(self._access, ask)
         except ClusterError as error:
             if optional and error.status == _NOT_FOUND:
                 return [], ""

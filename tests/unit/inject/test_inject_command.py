@@ -18,7 +18,7 @@ from netinit.golang import goyaml
 from netinit.inject import init_container
 from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.manifest_survey import read_pods
-from netinit.kube import access, client
+from netinit.kube import access, one_request
 from netinit.library.manifest_files import read_manifests
 from netinit.options import Options
 from podsecurity import INIT_CONTAINER
@@ -199,7 +199,7 @@ def cluster(monkeypatch):
         ],
     )
     monkeypatch.setattr(access, "find_access", fake.find_access)
-    monkeypatch.setattr(client, "ask_once", fake.ask_once)
+    monkeypatch.setattr(one_request, "ask_once", fake.ask_once)
     return fake
 
 

@@ -11,7 +11,8 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.kube import client as client_module
 from netinit.kube.access import Access
-from netinit.kube.client import CONFIG_MAPS, DEPLOYMENTS, SECRETS, Client, ask_once, write_event
+from netinit.kube.client import CONFIG_MAPS, DEPLOYMENTS, SECRETS, Client, write_event
+from netinit.kube.one_request import ask_once
 
 SERVER = Access(server="http://api", token="t")
 MAP = "/api/v1/namespaces/ns/configmaps/a"

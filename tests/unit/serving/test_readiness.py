@@ -10,7 +10,7 @@ from netinit.serving.event_log import EventLog
 from netinit.serving.readiness import tell_unreadiness
 
 
-class Ended(Exception):
+class OverError(Exception):
     """The last of the seconds is over."""
 
 
@@ -25,19 +25,18 @@ def tell(reasons):
         nonlocal now
         now += int(seconds)
         if now >= len(reasons):
-            raise Ended
+            raise OverError
 
     def ask():
         return reasons[now]
 
     class Stream(io.StringIO):
         def write(self, text):
-            for line in filter(None, text.splitlines()):
-                lines.append((now, line.split("\t")[1], line.split("\t")[-1]))
+            lines.extend((now, line.split("\t")[1], line.split("\t")[-1]) for line in text.splitlines() if line)
             return len(text)
 
     log = EventLog("info", stream=Stream())
-    with contextlib.suppress(Ended):
+    with contextlib.suppress(OverError):
         asyncio.run(tell_unreadiness(ask, log, send, clock=lambda: now, sleep=sleep))
     return lines, sent
 
