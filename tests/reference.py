@@ -8,6 +8,8 @@ A part stands between two comments. The first says what it is, the second is the
     <!-- commands -->                the commands, in groups
     <!-- command apply -->           one command: its usage and the names of its options; of a group those of its commands
     <!-- findings -->                the code of each finding, and what it means
+    <!-- chart values -->            the chart's values, from their schema
+    <!-- alerts -->                  the alerts of the chart
     <!-- functions -->               the functions that Istio adds for templates, and those that are refused
     <!-- methods -->                 the methods of Go's types that templates do not have
     <!-- flags of linkerd -->        what happens to each flag of another mesh
@@ -29,6 +31,7 @@ from pathlib import Path
 
 import click
 
+from chart_values import VALUES, render_alerts, render_table, render_values
 from config_schema import make_schema
 from netinit.cli import commands, complete, group
 from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default
@@ -49,7 +52,7 @@ from template_methods import missing_methods
 
 COMPLETION = "netinit/data/completion.tsv"
 PART = re.compile(
-    r"^<!-- (?P<what>options|annotations|commands|command (?P<command>[a-z-]+)|findings|functions|methods|flags of (?P<peer>[a-z]+)|output(?:, (?P<lines>\d+) lines?)?) -->$"
+    r"^<!-- (?P<what>options|annotations|commands|command (?P<command>[a-z-]+)|findings|chart values|alerts|functions|methods|flags of (?P<peer>[a-z]+)|output(?:, (?P<lines>\d+) lines?)?) -->$"
     r".*?^<!-- end -->$",
     re.DOTALL | re.MULTILINE,
 )
@@ -78,6 +81,10 @@ def _make(part: re.Match[str], before: str) -> str:
         return render_command(part["command"])
     if part["what"] == "findings":
         return render_findings()
+    if part["what"] == "chart values":
+        return render_table()
+    if part["what"] == "alerts":
+        return render_alerts()
     if part["what"] == "functions":
         return render_functions()
     if part["what"] == "methods":
@@ -324,7 +331,7 @@ def main(root: Path) -> list[Path]:
         if renewed != text:
             page.write_text(renewed, "utf-8")
             changed.append(page)
-    for path, text in ((root / SCHEMA, render_schema()), (root / COMPLETION, render_completion())):
+    for path, text in ((root / SCHEMA, render_schema()), (root / COMPLETION, render_completion()), (root / VALUES, render_values())):
         if not path.is_file() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
             changed.append(path)

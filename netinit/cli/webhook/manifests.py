@@ -76,13 +76,14 @@ def objects(namespace: str, name: str, files: tuple[str, ...] = (), given: tuple
     own = apply_settings(own, given)
     told = [problem for problem in _find_problems(own, schema) if problem not in of_files]
     problems += [f"--set: {problem.replace('must be a list', 'must be a list: KEY={a,b}')}" for problem in told]
-    if problems:
+    merged = merge_values(values, own)
+    if problems := problems or list(find_problems(merged, schema)):
         raise ConfigError("\n".join(problems))
-    return render(chart, merge_values(values, own), name=name, namespace=namespace)
+    return render(chart, merged, name=name, namespace=namespace)
 
 
 def _find_problems(own: Tree, schema: Tree) -> Iterator[str]:
-    return find_problems(merge_values({}, own), schema)  # as Helm does: null removes the chart's default
+    return find_problems(merge_values({}, own), schema, whole=False)  # as Helm does: null removes the chart's default
 
 
 def read_chart() -> dict[str, str]:
