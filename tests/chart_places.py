@@ -10,7 +10,7 @@ from chart_values import read_schema
 SCHEMA = read_schema()
 BEYOND = {  # the values that switch something on, so that whatever else is given is rendered somewhere
     "node": {"enabled": True, "hostNetwork": False}, "test": {"namespace": "shop"}, "autoscaling": {"enabled": True}, "dashboard": {"enabled": True},
-    "networkPolicy": {"monitoringFrom": [{"podSelector": {}}]}, "clientCASecret": "clients", "tags": ["prod"], "revision": "canary",
+    "networkPolicy": {"monitoringFrom": [{"podSelector": {}}]}, "clientCASecret": "clients", "admissionPolicies": {"enabled": True}, "tags": ["prod"], "revision": "canary",
     "monitoring": {"podAnnotations": True, "podMonitor": {"enabled": True}, "rules": {"enabled": True}},
     "certificate": {"mode": "certManager", "issuer": {"name": "mesh"}},
 }  # fmt: skip

@@ -23,7 +23,7 @@ from netinit.inject.adding.config import with_floats
 
 _ORDER = (  # webhooks last, after their server
     "quota.yaml", "rbac.yaml", "certificate.yaml", "service.yaml", "availability.yaml", "dashboard.yaml",
-    "monitoring.yaml", "injection.yaml", "deployment.yaml", "node.yaml", "webhooks.yaml",
+    "monitoring.yaml", "injection.yaml", "deployment.yaml", "node.yaml", "policies.yaml", "webhooks.yaml",
 )  # fmt: skip
 
 

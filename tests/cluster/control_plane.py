@@ -176,12 +176,12 @@ class ControlPlane:
             time.sleep(0.05)
         raise AssertionError(f"not within {seconds} s: {what} ({last})")
 
-    def ask(self, method, path, body=None, *, kind="application/json", raw=False):
+    def ask(self, method, path, body=None, *, kind="application/json", raw=False, headers=()):
         request = urllib.request.Request(
             f"https://localhost:{API}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"Bearer {ADMIN}", "Content-Type": kind},
+            headers={"Authorization": f"Bearer {ADMIN}", "Content-Type": kind, **dict(headers)},
         )
         context = ssl.create_default_context(cadata=self.pair.authority)
         try:

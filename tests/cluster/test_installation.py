@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from chart_places import BEYOND, OPERATORS
 from control_plane import ADDRESSES, NAME, NAMESPACE, NATIVE_SIDECARS, ApiError, Replica
 from inject_data import CURRENT as INJECT
 from inject_data import DATA, assert_same, cases, documents, joined_mesh, needs_data
 from installation import bare, fresh, injected, installed, numbers, reaches
+from netinit.cli.webhook.manifests import objects
 from netinit.golang import goyaml
+from netinit.inject.adding.values import merge_values
 from netinit.inject.deciding.manifests import workloads
 from netinit.serving.certificates import describe, service_names
 from netinit.webhook.certificates import make_pair
@@ -44,6 +47,72 @@ def test_the_charts_objects_are_taken_and_pods_are_injected(clean, tmp_path):
         assert not injected(clean.pod(other, bare()))
         assert not injected(clean.pod(namespace, bare(labels={"sidecar.istio.io/inject": "false"})))
         assert injected(clean.pod(other, bare(labels={"sidecar.istio.io/inject": "true"})))
+
+
+def test_objects_and_pods_with_all_that_operators_can_set_are_taken(clean, tmp_path):
+    values = merge_values({**BEYOND, "certificate": {}}, OPERATORS)
+    (tmp_path / "values.json").write_text(json.dumps({**values, "node": {**values["node"], "priorityClassName": "system-node-critical"}, "priorityClassName": ""}))
+    trees = objects(NAMESPACE, "netinit", (str(tmp_path / "values.json"),))
+    too_new = [tree["kind"] for tree in trees if not clean.apply(tree)]
+    assert set(too_new) <= {"PodDisruptionBudget", "PodMonitor", "PrometheusRule", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    clean.delete_webhooks()
+    for tree in trees:
+        if tree["kind"] in {"Deployment", "DaemonSet"}:
+            template = tree["spec"]["template"]
+            pod = clean.pod(NAMESPACE, {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": tree["kind"].lower()}, "spec": template["spec"]})
+            assert "sha256:" in pod["spec"]["containers"][0]["image"]
+
+
+def as_account(plane, account, method, path, body=None, *, node="", kind="application/json-patch+json"):
+    """Why a request with a token of the chart's account is refused, the token being of a pod on this node; empty where it is taken."""
+    headers = {"Impersonate-User": f"system:serviceaccount:{NAMESPACE}:{account}"}
+    if node:
+        headers["Impersonate-Extra-Authentication.kubernetes.io%2Fnode-Name"] = node
+    try:
+        plane.ask(method, path, body, kind=kind, headers=headers)
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
+def test_a_stolen_token_of_the_webhook_changes_no_more_than_the_bundle(clean):
+    clean.install("admissionPolicies.enabled=true")
+    path = f"{CONFIGURATIONS}/netinit-webhook-sidecar-injector"
+    bundle = base64.b64encode(make_pair(service_names("netinit-webhook", NAMESPACE), now=time.time(), seconds=9000).authority.encode()).decode()
+    attacks = (
+        {"op": "add", "path": "/webhooks/0/rules/0/resources/0", "value": "configmaps"}, {"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"},
+        {"op": "replace", "path": "/webhooks/0/clientConfig/service/namespace", "value": "evil"}, {"op": "remove", "path": "/webhooks/1"},
+        {"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {}}, {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30},
+        {"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": "https://192.0.2.1"}},
+        {"op": "add", "path": "/webhooks/0/matchConditions", "value": [{"name": "never", "expression": "false"}]}, {"op": "add", "path": "/metadata/labels/x", "value": "y"},
+    )  # fmt: skip
+    allowed = "may change caBundle alone"
+    clean.until(lambda: allowed in as_account(clean, "netinit-webhook", "PATCH", f"{path}?dryRun=All", attacks[1:2]), "the policy is in force")
+    for attack in attacks:
+        assert allowed in as_account(clean, "netinit-webhook", "PATCH", path, [attack]), attack
+    assert as_account(clean, "netinit-webhook", "PATCH", path, [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]) == ""
+    clean.ask("PATCH", path, attacks[1:2], kind="application/json-patch+json")  # others are not bound by it
+
+
+def test_a_stolen_token_of_an_agent_deletes_and_labels_pods_of_its_own_node(clean):
+    clean.install("admissionPolicies.enabled=true", "node.enabled=true", "node.repair=delete")
+    clean.delete_webhooks()
+    namespace = fresh(clean)
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    for name, node in (("near", "n1"), ("far", "n2")):
+        clean.pod(namespace, {**bare(name), "spec": {**bare(name)["spec"], "nodeName": node}}, dry_run=False)
+    refused = "may act on pods of its token's node alone"
+    clean.until(lambda: refused in as_account(clean, "netinit-node", "DELETE", f"{pods}/far?dryRun=All", node="n1"), "the policy is in force")
+    assert refused in as_account(clean, "netinit-node", "DELETE", f"{pods}/far", node="n1")
+    assert refused in as_account(clean, "netinit-node", "DELETE", f"{pods}/near"), "a token of no node"
+    assert as_account(clean, "netinit-node", "DELETE", f"{pods}/near", node="n1") == ""
+    clean.install("admissionPolicies.enabled=true", "node.enabled=true", "node.repair=label")
+    label = {"path": f"{pods}/far/status", "kind": "application/merge-patch+json"}
+    clean.until(lambda: "cannot patch" not in as_account(clean, "netinit-node", "PATCH", body={}, node="n2", **label), "the right is there")
+    assert refused in as_account(clean, "netinit-node", "PATCH", body={"metadata": {"labels": {"a": "b"}}}, node="n1", **label)
+    assert as_account(clean, "netinit-node", "PATCH", body={"metadata": {"labels": {"a": "b"}}}, node="n2", **label) == ""
+    others = {"status": {"podIPs": [{"ip": "10.0.0.9"}], "podIP": "10.0.0.9"}}
+    assert "may change the labels of pods alone" in as_account(clean, "netinit-node", "PATCH", body=others, node="n2", **label)
 
 
 def test_kubectl_shows_warnings_and_refusals(clean, tmp_path):

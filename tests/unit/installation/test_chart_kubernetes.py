@@ -22,10 +22,11 @@ VALUES = ({}, {"node": {"enabled": True}}, BEYOND, OPERATORS, merge_values({**BE
 
 @pytest.mark.parametrize("release", [text for text in RELEASES if [int(part) for part in text.split(".")] >= [1, 27]])
 def test_a_release_of_kubernetes_takes_every_object(release, tmp_path):
+    is_before_policies = [int(part) for part in release.split(".")] < [1, 30]
     for values in VALUES:
         (tmp_path / "values.json").write_text(json.dumps(values))
         for tree in objects("mesh", "netinit", (str(tmp_path / "values.json"),)):
-            if tree["apiVersion"] not in OTHERS:
+            if tree["apiVersion"] not in OTHERS and not (tree["kind"].startswith("ValidatingAdmission") and is_before_policies):
                 kubernetes_validate.validate(tree, release.rpartition(".")[0], strict=True)
 
 
