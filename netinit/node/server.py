@@ -32,9 +32,8 @@ from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
-from netinit.serving.server_process import is_answered, run_forever
 from netinit.serving.readiness import tell_unreadiness
-from netinit.serving.server_process import run_forever
+from netinit.serving.server_process import is_answered, run_forever
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress

@@ -7,7 +7,7 @@ from typing import Any
 
 from netinit.base.net import FAMILIES
 from netinit.base.snapshot import INET, SET_ANONYMOUS, SET_MAP, Snapshot
-from netinit.rules import model, nft
+from netinit.rules import model
 from netinit.rules.expressions.decoded_steps import decode_steps, each_element
 from netinit.rules.expressions.rule_reader import LiveTables
 from netinit.rules.iptables.compare import align
