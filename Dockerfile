@@ -4,7 +4,7 @@
 #   make image-test     builds it on an empty machine, attacks it, and runs it as Kubernetes does
 #
 # The target `webhook` is another image, of the admission server: make image IMAGE_FLAGS="--target webhook". The target
-# `node` is a third, of the CNI plugin and its agent; `init-nft` an init container that programs native nft tables alone, and has
+# `node` is a third, of the CNI plugin and its agent; `init-nft` an init container that programs by netlink alone, and has
 # Python and nothing else.
 
 # Debian of one day, for amd64 and arm64. The base names the archive of that day itself, so its digest fixes every package.
@@ -184,7 +184,7 @@ COPY --from=init-package /usr/lib/netinit /usr/lib/netinit
 ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-nft" \
-      org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod in native nft tables" \
+      org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod by netlink, without programs" \
       org.opencontainers.image.licenses="Apache-2.0 AND BSD-2-Clause AND BSD-3-Clause AND GPL-2.0-only AND GPL-2.0-or-later AND (GPL-2.0-or-later OR Apache-2.0) AND ISC AND LGPL-2.1-or-later AND MIT AND Python-2.0 AND Zlib" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.base.name="$BASE"

@@ -21,6 +21,7 @@ from netinit.rules.targets import format_chain
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from abc import ABC
+    from collections.abc import Iterator
     from typing import TypeVar
 
     from netinit.base.snapshot import Snapshot
@@ -232,10 +233,14 @@ def is_installed(name: str) -> bool:
 
 
 def auto_order() -> tuple[str, ...]:
-    """Return the backends in the order of auto: native tables before legacy ones where no program is that lists these."""
-    if detect.find_restore(BACKENDS[FIRST_WITH[LEGACY_TABLES]].variant, IPV4):
-        return AUTO_ORDER
-    return tuple(sorted(AUTO_ORDER, key=lambda name: BACKENDS[name].tables == LEGACY_TABLES))
+    """Return the backends in the order of auto.
+
+    Native tables come before legacy ones where no program lists these. Where only the programs for legacy tables are
+    installed, iptables-nft comes last.
+    """
+    nft, legacy = [bool(detect.find_restore(BACKENDS[FIRST_WITH[tables]].variant, IPV4)) for tables in (NF_TABLES, LEGACY_TABLES)]
+    late = NF_TABLES if legacy and not nft else "" if legacy else LEGACY_TABLES
+    return tuple(sorted(AUTO_ORDER, key=lambda name: BACKENDS[name].tables == late))
 
 
 def populated(options: RunOptions, *, thorough: bool = True) -> tuple[str, ...]:
@@ -259,6 +264,12 @@ def populated(options: RunOptions, *, thorough: bool = True) -> tuple[str, ...]:
     if chains is not None and any(chain.family == INET and chain.table.startswith(NFT_PREFIXES) for chain in chains):
         found.append(TABLES_OF_OUR_OWN)
     return tuple([FIRST_WITH[tables] for tables in found])
+
+
+def notice_size(rules: int, family: Family) -> Iterator[str]:
+    """Yield a notice for the operator about very many rules."""
+    if rules > MANY_RULES:
+        yield f"{family.name}: {rules:,} rules are here: each read takes seconds"
 
 
 def chains_of_iptables(written: dict[Family, Written]) -> KnownChains:

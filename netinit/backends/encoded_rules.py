@@ -118,13 +118,16 @@ if TYPE_CHECKING:
     EncodedFamilies = tuple[EncodedRules, ...]
 
 
-def read_nft(families: tuple[Family, ...]) -> EncodedFamilies:
-    """Read the rules of iptables-nft from one generation of nf_tables. Raises OSError; ParseError if there are too many."""
+def read_nft(families: tuple[Family, ...]) -> tuple[int, EncodedFamilies]:
+    """Read the rules of iptables-nft from one generation of nf_tables, and return both.
+
+    Raises OSError; ParseError if there are too many.
+    """
     def read() -> EncodedFamilies:
         chains = netlink.list_nft_chains()
         return tuple([_read_family(family, chains) for family in families])
 
-    return netlink.read_unchanged(read)[1]
+    return netlink.read_unchanged(read)
 
 
 def _read_family(family: Family, chains: tuple[NftChain, ...]) -> EncodedNft:
@@ -171,6 +174,11 @@ def _decode(chains: tuple[NftChain, ...], messages: Sequence[bytes]) -> Snapshot
     if unknown:
         raise ParseError("; ".join([f"{one.place}: {one.reason}" for one in unknown]))
     return Snapshot(rules=rules, chains=chains)
+
+
+def nft_by_family(found: EncodedFamilies) -> dict[Family, EncodedNft]:
+    """Return the rules of iptables-nft by family."""
+    return {one.family: one for one in found if isinstance(one, EncodedNft)}
 
 
 def nft_of_snapshot(snapshot: Snapshot, families: tuple[Family, ...]) -> EncodedFamilies:

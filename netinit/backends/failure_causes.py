@@ -37,6 +37,7 @@ CAUSES = {  # by program and its words; the first match counts
         (BUSY, ("Resource temporarily unavailable", "Device or resource busy")),
         (PRIVILEGE, ("Permission denied", "Operation not permitted", "you must be root")),
         (EITHER, ("unable to initialize table",)),  # of iptables-legacy-restore, for every cause
+        (TOO_LARGE, ("Message too long", "No buffer space available")),
         (SUPPORT, (
             "Protocol not supported", "Operation not supported", "Protocol not available", "No such file or directory",
             "Address family not supported", "do you need to insmod", "Table does not exist", "is incompatible, use 'nft' tool",
@@ -49,6 +50,7 @@ NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97:
 NUMBERS_OF_NF_TABLES = {**NUMBERS, 22: SUPPORT, 93: SUPPORT, 95: SUPPORT, 90: TOO_LARGE, 105: TOO_LARGE}
 
 NEEDS_MORE = "the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
+OWNED_TABLE = "the kernel refused it in spite of NET_ADMIN: another process may own the table (flags owner in nft list ruleset)"
 NEEDS_ROOM = (
     "the rules are too many for one transaction in a pod with a user namespace of its own:"
     " list fewer networks, or raise net.core.wmem_max on the node"
@@ -58,6 +60,7 @@ OTHER_LOCK = "it waits for another lock than XTABLES_LOCKFILE names: use a newer
 NF_TABLES, NFT_COMPAT = "nf_tables", "nf_tables, nft_compat"
 MODULES = {  # kernel modules to load on the node if the message names none
     "nft": f"{NFT_COMPAT}, xt_REDIRECT, xt_owner and the like",
+    "nft nat": "nft_chain_nat",  # where the kernel refuses a chain of nat
     "legacy IPv4": "ip_tables, iptable_nat, xt_REDIRECT, xt_owner and the like",
     "legacy IPv6": "ip6_tables, ip6table_nat, xt_REDIRECT, xt_owner and the like",
     "native": f"{NF_TABLES}, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket",
@@ -118,7 +121,7 @@ def explain_other_route(step: str, family: int, table: int) -> ApplyError:
 
 
 def explain_iptables(output: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
-    """Return the error for the output of a failed iptables-restore or -save; `message` starts it.
+    """Return the error for the output of a failed iptables-restore, or the kernel's error in words; `message` starts it.
 
     `modules`: a key of MODULES. `locked`: the lock could not be acquired. `privileged`: this process has NET_ADMIN.
     """
@@ -132,7 +135,9 @@ def explain_iptables(output: str, message: str, modules: str, *, locked: bool, p
     if cause in (PRIVILEGE, EITHER) and not privileged:
         return BackendUnavailableError(f"{message}; NET_ADMIN is missing: {advise('NET_ADMIN')}")
     if cause == PRIVILEGE:
-        return BackendUnavailableError(f"{message}; {NEEDS_MORE}")
+        return BackendUnavailableError(f"{message}; {NEEDS_MORE if modules in _LEGACY else OWNED_TABLE}")
+    if cause == TOO_LARGE:
+        return BackendUnavailableError(f"{message}; {NEEDS_ROOM}")
     if cause in (SUPPORT, EITHER) or lacking(output):
         return KernelFeatureError(f"{message}; {_lack(_modules_of_iptables(output, modules))}")
     return ApplyError(message)

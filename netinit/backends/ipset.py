@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 
 from netinit.backends import Change, of_kind, owner_of_sets
-from netinit.backends.iptables import LegacyVariant, NftVariant, RestoreBackend, XtablesState
+from netinit.backends.iptables import LegacyVariant, ReadingBackend, XtablesState
+from netinit.backends.iptables_nft import NftVariant
 from netinit.backends.listing_comparison import XtablesComparison
 from netinit.backends.set_contents import SetInUseError, read_contents, run_ipset
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
-from netinit.kernel.detect import owned_sets
+from netinit.kernel.detect import loaded_sets, owned_sets
 from netinit.rules.iptables import sets as set_rules
 from netinit.rules.iptables.parse import quote_rule
+from netinit.rules.iptables.write import WrittenRule
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+    from netinit.backends.compat_messages import CompatChange, Part
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
 
@@ -43,13 +46,15 @@ class SetsState(XtablesState):
     compare = compare_rules
 
     def removal(self, plan: Plan) -> SetsChange:
-        return self.compare_rules(plan).removal()
+        _refuse_foreign_questions(self, tuple(self.sets))
+        return SetsChange(scripts={}, before=self, plan=plan, rules=super().removal(plan), preparation="", kept=())
 
 
 class SetsChange(Change):
-    """A change with ipset's input before it and the names of the sets to keep after it."""
+    """A change of rules with ipset's input before it and the names of the sets to keep after it."""
 
     before: SetsState
+    rules: Change
     preparation: str
     kept: tuple[str, ...]
 
@@ -80,18 +85,16 @@ class SetsComparison(XtablesComparison):
         live = self.state.sets
         _refuse_foreign_questions(self.state, set_rules.surplus(self.wanted, live))
         preparation = set_rules.render_preparation(self.wanted, live, force=force)
-        return self._with_sets(super().change(force=force), preparation, tuple([made.name for made in self.wanted]))
-
-    def removal(self) -> SetsChange:
-        _refuse_foreign_questions(self.state, tuple(self.state.sets))
-        return self._with_sets(super().removal(), "", ())
-
-    def _with_sets(self, made: Change, preparation: str, kept: tuple[str, ...]) -> SetsChange:
-        return SetsChange(scripts=made.scripts, before=self.state, plan=self.plan, preparation=preparation, kept=kept)
+        return SetsChange(
+            scripts={}, before=self.state, plan=self.plan, rules=super().change(force=force), preparation=preparation,
+            kept=tuple([made.name for made in self.wanted]),
+        )  # fmt: skip
 
 
-class SetsBackend(RestoreBackend):
+class SetsBackend(ReadingBackend):
     """A variant of iptables with sets for lists longer than `threshold`."""
+
+    variant: str
 
     def __init__(self, *, threshold: int, **given: object) -> None:
         super().__init__(**given)  # type: ignore[arg-type]
@@ -108,7 +111,7 @@ class SetsBackend(RestoreBackend):
         kept = change.kept
         try:
             self._feed_sets(change.preparation)
-            super().commit(change)
+            super().commit(change.rules)  # type: ignore[safe-super] # the variant's
         except NetinitError as error:
             if not kept or isinstance(error, LockedError):
                 raise
@@ -118,9 +121,10 @@ class SetsBackend(RestoreBackend):
 
     def roll_back(self, change: Change) -> None:
         """Restore sets before the rules that use them; destroy new ones after the rules."""
-        before = of_kind(change.before, SetsState).sets
+        change = of_kind(change, SetsChange)
+        before = change.before.sets
         self._feed_sets(set_rules.render_return(before, self._read_sets()))
-        super().roll_back(change)
+        super().roll_back(change.rules)  # type: ignore[safe-super] # the variant's
         self._destroy(tuple([name for name in self._names() if name not in before]))
         lost = [name for name, elements in self._read_sets().items() if elements != before.get(name)]
         if lost:
@@ -130,7 +134,7 @@ class SetsBackend(RestoreBackend):
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.roll_back(change)  # the plain rules start from the observed state
-            super().commit(XtablesComparison(change.plan, change.before, change.before.listings).change())
+            super().commit(XtablesComparison(change.plan, change.before, change.before.listings).change())  # type: ignore[safe-super]
         except NetinitError:
             raise error from None
 
@@ -175,7 +179,24 @@ def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
 
 
 class NftVariantWithSets(SetsBackend, NftVariant):
-    """iptables on nf_tables, with sets."""
+    """iptables on nf_tables, with sets, whose numbers the kernel's rules have."""
+
+    def write(self, change: CompatChange) -> list[tuple[Family, Part]]:
+        numbers = {one.name: one.number for one in loaded_sets()}
+        families = [
+            one.replace(target={
+                table: {
+                    chain: [
+                        (place, set_rules.number_sets(rule, numbers) if isinstance(rule, WrittenRule) else rule)
+                        for place, rule in placed
+                    ]
+                    for chain, placed in chains.items()
+                }
+                for table, chains in one.target.items()
+            })
+            for one in change.families
+        ]  # fmt: skip
+        return super().write(change.replace(families=tuple(families)))
 
 
 class LegacyVariantWithSets(SetsBackend, LegacyVariant):

@@ -1,14 +1,17 @@
-"""The iptables backends: rules read from the kernel, changes as input of iptables-restore, both families at once."""
+"""What the iptables backends share, and iptables-legacy: changes as input of iptables-restore, both families at once.
+
+Rules are read from the kernel. netinit.backends.iptables_nft commits its changes by netlink.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
-from netinit.backends import MANY_RULES, Backend, Change, Comparison, Lock, State, chains_of_iptables, filled, of_kind
+from netinit.backends import Backend, Change, Comparison, Lock, State, chains_of_iptables, filled, notice_size, of_kind
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import FAMILIES, IPV4, Family
 from netinit.base.system import posix
-from netinit.kernel import Closing, detect, netlink, run
+from netinit.kernel import Closing, detect, run
 from netinit.options import Options
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
@@ -30,11 +33,33 @@ PACKAGE = "iptables"  # Debian's
 _LOCK_TIMEOUT: int = Options.flag("lock_timeout").default  # nanoseconds
 
 
+class ChangeWriter:
+    """How changes of a state are written: here as input of iptables-restore, by family."""
+
+    def write_first(self, comparison: FirstComparison) -> Change:
+        """Return the change of a namespace without rules to a plan."""
+        scripts = {family.name: render_restore(written) for family, written in comparison.written.items()}
+        return Change(scripts=filled(scripts), before=comparison.state, plan=comparison.plan)
+
+    def write_change(self, comparison: XtablesComparison, *, force: bool) -> Change:
+        """Return the change of compared rules to the plan; without `force` correct tables are left out."""
+        return comparison.write_text(force=force)
+
+    def write_removal(self, state: XtablesState, plan: Plan) -> Change:
+        """Return the change that deletes our rules. Raises ApplyError if foreign rules jump to our chains."""
+        return state.compare_rules(plan).removal()
+
+
+TEXT = ChangeWriter()
+
+
 class XtablesState(State):
     """The rules by family; `encoded` is empty if no table exists."""
 
     families: tuple[Family, ...]
     encoded: EncodedFamilies
+    generation: int = 0  # of nf_tables, before the rules were read; 0: not known
+    writer: ChangeWriter = TEXT
 
     @property
     def listings(self) -> dict[Family, Listing]:
@@ -51,11 +76,7 @@ class XtablesState(State):
         return self.compare_rules(plan)
 
     def removal(self, plan: Plan) -> Change:
-        if self.of_nf_tables:
-            from netinit.backends.nft_removal import find_removal  # only where rules are deleted
-
-            return find_removal(self, self.encoded, plan, lambda: self.compare_rules(plan).find_owned())  # type: ignore[arg-type]
-        return self.compare_rules(plan).removal()
+        return self.writer.write_removal(self, plan)
 
     def removed(self, plan: Plan) -> dict[str, tuple[str, ...]]:
         return self.compare_rules(plan).removed()
@@ -96,8 +117,7 @@ class FirstComparison(Comparison):
         return True
 
     def change(self, *, force: bool = False) -> Change:  # noqa: ARG002 - nothing is right already
-        scripts = {family.name: render_restore(written) for family, written in self.written.items()}
-        return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+        return self.state.writer.write_first(self)
 
     def committed(self) -> dict[str, str]:
         """Return the plan's rules: listing both families takes as long as programming them."""
@@ -121,6 +141,7 @@ class ReadingBackend(Backend):
     """A backend for tables of iptables, which it reads from the kernel."""
 
     of_nf_tables = False  # whether its rules are in nf_tables
+    writer = TEXT
 
     def __init__(
         self,
@@ -170,7 +191,7 @@ class ReadingBackend(Backend):
 
             ours, foreign = find_holders({one.family: one.listing for one in encoded})
         return XtablesState(
-            families=families, encoded=encoded, comments=self._comments, of_nf_tables=self.of_nf_tables,
+            families=families, encoded=encoded, comments=self._comments, of_nf_tables=self.of_nf_tables, writer=self.writer,
             in_use=any(one.size or not one.accepts for one in encoded), ours=ours, foreign=foreign,
             notices=tuple([notice for one in encoded for notice in notice_size(one.size, one.family)]),
         )  # fmt: skip
@@ -219,28 +240,18 @@ class XtablesBackend(ReadingBackend):
         raise raised(message)
 
     def roll_back(self, change: Change) -> None:
-        lost = self._return_to(change, tuple([family for family in self._families if family.name in change.scripts]))
-        if lost:
-            raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
-
-    def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        """Restore the families' rules from before the change; return the places of rules that are lost."""
         from netinit.backends.listing_comparison import write_return
 
+        families = tuple([family for family in self._families if family.name in change.scripts])
         now = self.observe(families=families)
         before = of_kind(change.before, XtablesState)
         if all(now.listings[family] == before.listings[family] for family in families):
-            return []
+            return
         scripts, lost = write_return(now.compare_rules(change.plan), before.compare_rules(change.plan), families)
         for error in self.feed({family: script for family, script in scripts.items() if script}).values():
             raise error
-        return lost
-
-
-def notice_size(rules: int, family: Family) -> Iterator[str]:
-    """Yield a notice for the operator about very many rules."""
-    if rules > MANY_RULES:
-        yield f"{family.name}: {rules:,} rules are here: each read takes seconds"
+        if lost:
+            raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
 
 
 class RestoreBackend(XtablesBackend):
@@ -284,52 +295,6 @@ class RestoreBackend(XtablesBackend):
 
         modules = self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}"
         return explain_iptables(output, message, modules, locked=locked, privileged=detect.has_capability(detect.CAP_NET_ADMIN))
-
-
-class NftVariant(RestoreBackend):
-    """iptables on nf_tables."""
-
-    name = "iptables-nft"
-    variant = detect.NFT
-    of_nf_tables = True
-
-    def has(self, family: Family, need: Need) -> bool:
-        from netinit.backends.kernel_support import has_for_nft
-
-        return has_for_nft(family, need)
-
-    def read(self, families: tuple[Family, ...], snapshot: Snapshot | None = None) -> EncodedFamilies:
-        try:
-            if not (snapshot or any(chain.family in netlink.OF_IPTABLES for chain in netlink.list_nft_chains())):
-                return ()
-            from netinit.backends import encoded_rules  # not needed on a first run
-
-            return encoded_rules.nft_of_snapshot(snapshot, families) if snapshot else encoded_rules.read_nft(families)
-        except OSError as error:
-            if error.errno in detect.WITHOUT_NF_TABLES:
-                return ()
-            raise self.refusal(error) from None
-
-    def commit(self, change: Change) -> None:
-        if not change.before.ours:
-            super().commit(change)
-            return
-        from netinit.backends import nft_removal  # not needed on a first run
-
-        chains = detect.nft_chains() or ()
-        if isinstance(change, nft_removal.NftRemoval):
-            nft_removal.commit(change, chains)
-        else:
-            super().commit(change)
-        nft_removal.remove_empty(nft_removal.find_parts(chains))
-
-    def _return_to(self, change: Change, families: tuple[Family, ...]) -> list[str]:
-        from netinit.backends import nft_removal
-
-        parts = nft_removal.find_parts(detect.nft_chains() or ())
-        lost = super()._return_to(change, families)
-        nft_removal.remove_empty(parts)
-        return lost
 
 
 class LegacyVariant(RestoreBackend):

@@ -30,5 +30,5 @@ class LegacyComparison(XtablesComparison):
         return make_change(edits, self.state, self.plan)
 
     def _live(self) -> dict[Family, Live]:
-        held: tuple[EncodedLegacy, ...] = self.state.encoded  # type: ignore[attr-defined]
+        held: tuple[EncodedLegacy, ...] = self.state.encoded
         return {one.family: one.rules for one in held} or {one.family: {} for one in self.by_family}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from netinit.backends import Change, Comparison, State, chains_of_iptables, filled
+from netinit.backends import Change, Comparison, chains_of_iptables, filled
+from netinit.backends.encoded_rules import nft_by_family
 from netinit.base.errors import ApplyError
 from netinit.base.net import Family
 from netinit.base.sanitize import escape
@@ -14,6 +15,9 @@ from netinit.rules.model import EMPTY_PLAN, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from netinit.backends.encoded_rules import EncodedNft
     from netinit.kernel.plain_namespace import KnownChains
     from netinit.rules.rule_patterns import LayoutPatterns
 
@@ -21,8 +25,11 @@ if TYPE_CHECKING:
 class XtablesComparison(Comparison):
     """The listings compared with the plan by family. `written`: the plan to write, if another."""
 
-    def __init__(self, plan: Plan, state: State, listings: dict[Family, Listing], written: Plan | None = None) -> None:
+    state: Any  # an XtablesState, which makes these comparisons
+
+    def __init__(self, plan: Plan, state: Any, listings: dict[Family, Listing], written: Plan | None = None) -> None:
         self.plan = plan
+        self._written = written
         self.by_family = _pair(written or plan, listings, comments=state.comments)
         self.state = state.replace(foreign=_holds_foreign(self.by_family))
 
@@ -49,6 +56,16 @@ class XtablesComparison(Comparison):
         return all(one.is_interrupted() for one in self.by_family)
 
     def change(self, *, force: bool = False) -> Change:
+        made: Change = self.state.writer.write_change(self, force=force)
+        return made
+
+    def with_encoded(self) -> list[tuple[FamilyRules, EncodedNft | None]]:
+        """Return the rules of iptables-nft of each family as compared, and as read; None where there is no table."""
+        held = nft_by_family(self.state.encoded)
+        return [(one, held.get(one.family)) for one in self.by_family]
+
+    def write_text(self, *, force: bool) -> Change:
+        """Return the change as input of iptables-restore."""
         scripts = {}
         for one in self.by_family:
             skip = [] if force else [table for table in one.tables if one.is_planned(table)]
@@ -56,6 +73,10 @@ class XtablesComparison(Comparison):
                 transition.target_from_plan(one.written), one.listing, one.owned, skip=skip, by_number=force
             )
         return Change(scripts=filled(scripts), before=self.state, plan=self.plan)
+
+    def repeat(self, newer: Any) -> XtablesComparison:
+        """Compare the same plan with a newer state."""
+        return XtablesComparison(self.plan, newer, newer.listings, self._written)
 
     def removal(self) -> Change:
         owned = self.find_owned()

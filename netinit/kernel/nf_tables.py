@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Message = tuple[int, int, bytes]  # type, flags, attributes
 MSG_DONTWAIT, SUBSYSTEM = 0x40, 10  # of linux/socket.h; NFNL_SUBSYS_NFTABLES of linux/netfilter/nfnetlink.h
-NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END = 16, 17
+NFNL_MSG_BATCH_BEGIN, NFNL_MSG_BATCH_END, NFNL_BATCH_GENID = 16, 17, 1
 NFT_MSG_NEWTABLE, NFT_MSG_DELTABLE, NFT_MSG_NEWCHAIN, NFT_MSG_DELCHAIN, NFT_MSG_NEWRULE = [
     SUBSYSTEM << 8 | kind for kind in (0, 2, 3, 5, 6)
 ]
@@ -55,13 +55,15 @@ class NfTables(Netlink):
         for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
 
-    def commit(self, messages: Sequence[tuple[int, Message]], *, check: bool = False) -> tuple[Refusal, ...]:
+    def commit(self, messages: Sequence[tuple[int, Message]], *, check: bool = False, generation: int = 0) -> tuple[Refusal, ...]:
         """Commit all changes, each to its family, or none; return the errors. `check`: only validate them.
 
-        Raises OSError: EMSGSIZE if they are too large for the socket.
+        With a `generation` of nf_tables the kernel refuses them (ERESTART) if another one has begun. Raises OSError: EMSGSIZE
+        if they are too large for the socket.
         """
         edge = pack(">BBH", 0, 0, SUBSYSTEM)
-        parts = [self._write(NFNL_MSG_BATCH_BEGIN, 0, edge)]
+        expected = attribute(NFNL_BATCH_GENID, pack(">I", generation)) if generation else b""
+        parts = [self._write(NFNL_MSG_BATCH_BEGIN, 0, edge + expected)]
         first = self._sequence + 1
         last = len(messages) - 1
         for index, (family, (kind, flags, attributes)) in enumerate(messages):

@@ -345,7 +345,7 @@ def _seal() -> None:
     may not read its own file (would_dump of fs/exec.c), and the copies belong to this user namespace.
     """
     images: dict[tuple[int, int], int] = {}
-    paths = [detect.find_restore(variant, family) for variant in (detect.NFT, detect.LEGACY) for family in FAMILIES]
+    paths = [detect.find_restore(detect.LEGACY, family) for family in FAMILIES]
     for path in filter(None, (*paths, run.find("ipset"))):
         status = posix.stat(path)
         if (status.st_dev, status.st_ino) not in images:  # the programs of a variant are one file

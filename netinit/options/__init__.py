@@ -72,8 +72,8 @@ BACKENDS = {
     line.name: line
     for line in (
         BackendLine(
-            name=IPTABLES_NFT, module="netinit.backends.iptables", made_by="NftVariant", with_sets="NftVariantWithSets",
-            tables=NF_TABLES, variant="nft", package="iptables",
+            name=IPTABLES_NFT, module="netinit.backends.iptables_nft", made_by="NftVariant", with_sets="NftVariantWithSets",
+            tables=NF_TABLES, variant="nft",
         ),
         BackendLine(
             name=IPTABLES_LEGACY, module="netinit.backends.legacy", made_by="LegacyBackend", with_sets="LegacyVariantWithSets",

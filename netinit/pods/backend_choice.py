@@ -6,7 +6,7 @@ work, the next one is tried.
 
 from __future__ import annotations
 
-from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, auto_order, is_installed, readers
+from netinit.backends import BACKENDS, Backend, State, is_installed, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
@@ -69,7 +69,7 @@ class Survey:
         """Yield the backends to try, in order.
 
         The one that the options name, else the one with rules of ours, then one that shares a table with foreign rules,
-        then the rest in the order of `auto_order`. Empty tables and chains do not count.
+        then the rest in the order of `netinit.backends.auto_order`. Empty tables and chains do not count.
         """
         wanted = self._options.wanted_backend
         tried: set[str] = set()
@@ -81,8 +81,7 @@ class Survey:
     def _names(self) -> Iterator[str]:
         yield from [observed.backend.name for observed in self.holders() if observed.state.in_use]
         yield from [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
-        yield AUTO_ORDER[0]
-        yield from auto_order()  # which looks for programs
+        yield from self._machine.auto_order()  # which looks for programs
 
     def _look(self, name: str) -> Observed | None:
         if name in self._failures:

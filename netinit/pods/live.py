@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import product
 
 from netinit import backends
-from netinit.backends import set_contents
-from netinit.backends.iptables import notice_size
+from netinit.backends import notice_size, set_contents
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, ParseError
 from netinit.base.net import FULL_MASK, Family

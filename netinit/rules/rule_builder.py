@@ -43,8 +43,10 @@ def expression(name: bytes, *attributes: Attribute) -> bytes:
 def _encode(attributes: Attributes) -> bytes:
     encoded = b""
     for kind, value in attributes:
-        payload = value if isinstance(value, bytes) else be32(value) if isinstance(value, int) else _encode(value)
-        encoded += write_attribute(kind, payload)
+        if isinstance(value, int):
+            encoded += pack("=HH", HEADER + 4, kind) + pack(">I", value & 0xFFFFFFFF)
+        else:
+            encoded += write_attribute(kind, value if isinstance(value, bytes) else _encode(value))
     return encoded
 
 
@@ -53,6 +55,7 @@ def be32(number: int) -> bytes:
     return pack(">I", number & 0xFFFFFFFF)
 
 
+_ZERO = expression(b"counter", (1, bytes(8)), (2, bytes(8)))
 END = write_attribute(3, be32(INTERVAL_END))  # NFTA_SET_ELEM_FLAGS
 
 
@@ -187,7 +190,7 @@ class RuleBuilder:
 
     def count(self) -> None:
         """Append a counter."""
-        self.add(b"counter", (1, bytes(8)), (2, bytes(8)))
+        self.parts.append(_ZERO)
 
     def put(self, value: bytes, register: int = 1) -> None:
         """Load a constant."""

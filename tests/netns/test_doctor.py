@@ -14,6 +14,7 @@ import pytest
 
 from lab_state import describe_state
 from laboratory import start_servers
+from lacking_kernel import build, lacking
 from netinit.base.net import IPV4
 from netinit.cli.doctor import render_text, to_object
 from netinit.kernel import run
@@ -96,41 +97,31 @@ def test_the_namespace_of_another_process_is_not_called_the_commands_own(named, 
 
 def test_a_program_that_does_not_end_in_time_is_not_called_unusable(pod, tmp_path, monkeypatch):
     """As on a machine that is too busy for it."""
-    for name in ("iptables-nft-restore", "ip6tables-nft-restore"):
+    for name in ("iptables-legacy-restore", "ip6tables-legacy-restore"):
         (tmp_path / name).write_text("#!/bin/sh\nexec sleep 600\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setitem(posix.environ, b"PATH", f"{tmp_path}:{FOLDERS}".encode())
     monkeypatch.setattr(run, "SECONDS", 0.5)
     with pod.client.entered():
-        found = examine(Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
-    (checked,) = [one for one in found.feature_checks if one.backend == "iptables-nft"]
+        found = examine(Options.from_argv([*REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", "iptables-legacy"]))
+    (checked,) = [one for one in found.feature_checks if one.backend == "iptables-legacy"]
     assert (checked.works(found.needed), found.good, found.backend) == (None, False, "")
     assert not [one for one in found.findings if one.severity == ERROR]
-    assert render_text(found).splitlines()[-1] == "not known whether pods will work: the checks of iptables-nft have no result"
-    assert to_object(found)["feature_checks"]["iptables-nft"]["features"]["IPv4"]["owner"]["works"] is None
+    assert render_text(found).splitlines()[-1] == "not known whether pods will work: the checks of iptables-legacy have no result"
+    assert to_object(found)["feature_checks"]["iptables-legacy"]["features"]["IPv4"]["owner"]["works"] is None
 
 
 def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_on(pod, tmp_path):
-    """A program that refuses the owner match in the kernel's words stands in for a node without xt_owner."""
+    """On a node without xt_owner; native tables need none."""
     needs("iptables-nft")
-    needs("iptables-legacy")
-    for family in ("iptables", "ip6tables"):
-        name = f"{family}-nft-restore"
-        real = next(f"{folder}/{name}" for folder in FOLDERS.split(":") if os.access(f"{folder}/{name}", os.X_OK))
-        path = tmp_path / name
-        path.write_text(
-            f'#!/bin/sh\ninput=$(cat)\ncase "$input" in *owner*) echo "{name}: Extension owner revision 0 not supported,'
-            f' missing kernel module? No chain/target/match by that name" >&2; exit 2;; esac\nprintf "%s\\n" "$input" | {real} "$@"\n'
-        )
-        path.chmod(0o755)
-    broken = {"PATH": f"{tmp_path}:{FOLDERS}"}
-    code, answer = ask(pod, *REDIRECT, env=broken)
-    assert (code, answer["backend"]) == (0, "iptables-legacy")
+    broken = lacking(build(tmp_path), "owner")
+    code, answer = ask(pod, *REDIRECT, prefix=broken)
+    assert (code, answer["backend"]) == (0, "nftables")
     features = answer["feature_checks"]["iptables-nft"]["features"]["IPv4"]
-    assert "missing kernel module" in features["owner"]["cause"]
+    assert "IPv4 table nat chain OUTPUT rule 1 (`-m owner" in features["owner"]["cause"]
     assert [name for name, cause in features.items() if not cause["works"]] == ["owner", "a connection captured"]
 
-    code, answer = ask(pod, *REDIRECT, "--backend", "iptables-nft", env=broken)
+    code, answer = ask(pod, *REDIRECT, "--backend", "iptables-nft", prefix=broken)
     assert code == 1
     found = [one for one in answer["findings"] if one["severity"] == ERROR]
     assert len(found) == 2
@@ -142,20 +133,12 @@ def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_
 
 
 @pytest.mark.mounts
-def test_without_programs_native_tables_serve_and_a_named_backends_package_is_named(pod):
+def test_without_programs_iptables_nft_serves_and_a_named_backends_package_is_named(pod):
     code, answer = ask(pod, *REDIRECT, prefix=WITHOUT_PROGRAMS)
-    assert (code, answer["backend"]) == (0, "nftables")
-    code, answer = ask(pod, *REDIRECT, "--backend", "iptables-legacy", prefix=WITHOUT_PROGRAMS)
-    assert (code, answer["backend"]) == (0, "iptables-legacy")
-    code, answer = ask(pod, *REDIRECT, "--backend", "iptables-nft", prefix=WITHOUT_PROGRAMS)
-    assert (code, answer["backend"]) == (1, None)
-    assert "iptables-nft-restore is not installed" in " ".join(messages(answer))
-    assert not any("modprobe" in finding["remedy"] for finding in answer["findings"])
-    failed = run_tool(pod, *REDIRECT, "--backend", "iptables-nft", prefix=WITHOUT_PROGRAMS)
-    assert failed.returncode == 1
-    assert failed.stderr.splitlines()[-1].endswith(
-        "doctor: iptables is not installed: add its package to the image, or use --backend nftables, which needs no program"
-    )
+    assert (code, answer["backend"]) == (0, "iptables-nft")
+    for name in ("iptables-nft", "iptables-legacy"):
+        code, answer = ask(pod, *REDIRECT, "--backend", name, prefix=WITHOUT_PROGRAMS)
+        assert (code, answer["backend"]) == (0, name)
 
 
 def test_without_net_admin_one_finding_says_so(pod):
@@ -191,8 +174,8 @@ def test_without_sys_admin_it_only_looks_and_says_so(pod):
     code, answer = look(pod, *REDIRECT)
     check_same(describe_state(pod), before, "looking left a trace")
     assert (code, answer["backend"], answer["feature_checks"]) == (0, "iptables-nft", {})
-    code, answer = look(pod, *REDIRECT, prefix=WITHOUT_PROGRAMS)
-    assert (code, answer["backend"]) != (0, "iptables-nft")
+    code, answer = look(pod, *REDIRECT, "--backend", "iptables-legacy", prefix=WITHOUT_PROGRAMS)
+    assert (code, answer["backend"]) == (1, None)
 
 
 def test_without_net_raw_legacy_fails_and_nft_is_taken(pod):

@@ -156,7 +156,7 @@ def test_a_joined_run_holds_nothing_of_the_callers(require_netns):
         os.close(descriptor)
         try:
             subprocess.run(
-                ["strace", "-f", "-v", "-s", "4096", "-e", "trace=execve,setgroups,setns,capset,prctl,close", "-o", trace, *TOOL, "apply", *REDIRECT, "--backend", "iptables-nft", "--pid", str(pod.pid)],
+                ["strace", "-f", "-v", "-s", "4096", "-e", "trace=execve,setgroups,setns,capset,prctl,close", "-o", trace, *TOOL, "apply", *REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", "iptables-legacy", "--pid", str(pod.pid)],
                 env={"PATH": FOLDERS, "LD_PRELOAD": "", "XTABLES_LIBDIR": "/evil", "DB_PASSWORD": "hunter2"}, pass_fds=[held], check=True, capture_output=True, timeout=60,
             )  # fmt: skip
             lines = Path(trace).read_text().splitlines()

@@ -14,7 +14,9 @@ from hostile import tool
 from lab_probes import Probe
 from laboratory import start_servers
 from netinit.base.errors import ApplyError
-from netinit.base.net import IPV4
+from netinit.base.net import IPV4, IPV6
+from netinit.kernel.netlink import NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NLM_F_CREATE, attribute
+from netinit.kernel.nf_tables import NFT_MSG_NEWTABLE, NfTables
 from netinit.lab import APP_ID
 from netinit.options import Options
 from programming import (
@@ -147,9 +149,24 @@ def test_sets_that_nobody_can_look_into_are_an_error(pod, variant, monkeypatch):
     check_same(state(pod), programmed, "refused, and still changed")
 
 
-@variants
 @pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
-def test_a_failing_ip6tables_leaves_rules_and_sets_as_they_were(pod, variant, there, tmp_path):
+def test_a_table_of_another_process_leaves_rules_and_sets_as_they_were(pod, there):
+    if there:
+        apply_in(pod, options("iptables-nft", "-o", "9000", networks=NETWORKS[:1500] + NETWORKS[2100:]))
+    with pod.entered(), NfTables() as owner:
+        table = attribute(NFTA_TABLE_NAME, b"mangle\0") + attribute(NFTA_TABLE_FLAGS, (2).to_bytes(4, "big"))
+        assert owner.commit([(IPV6.number, (NFT_MSG_NEWTABLE, NLM_F_CREATE, table))]) == ()
+        before = state(pod), [(name, elements(pod, name)) for name in sets(pod)]
+        failed = run_tool(pod, *options("iptables-nft", "-m", "TPROXY").to_argv(), "--reconcile")
+        assert failed.returncode == 1
+        assert "another process may own the table" in failed.stderr
+        check_same(state(pod), before[0], "not as before")
+        assert [(name, elements(pod, name)) for name in sets(pod)] == before[1]
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
+def test_a_failing_ip6tables_leaves_rules_and_sets_as_they_were(pod, there, tmp_path):
+    variant = "iptables-legacy"
     if there:
         apply_in(pod, options(variant, "-o", "9000", networks=NETWORKS[:1500] + NETWORKS[2100:]))
     before = state(pod), [(name, elements(pod, name)) for name in sets(pod)]

@@ -196,8 +196,8 @@ def hang(folder, *names):
     return {"PATH": f"{folder}:{FOLDERS}"}
 
 
-@pytest.mark.parametrize("name", ["iptables-nft-restore"])
-def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, monkeypatch, name):
+def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, monkeypatch):
+    name = "iptables-legacy-restore"
     variant = name.rpartition("-")[0]
     needs(variant)
     before = state(pod)
@@ -205,7 +205,7 @@ def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, 
     monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))  # other tests use the machine's
     monkeypatch.setitem(posix.environ, b"PATH", hang(tmp_path, name)["PATH"].encode())
     with pytest.raises(ApplyError, match=f"{name}: did not end within .* s and was killed"):
-        apply_in(pod, Options.from_argv([*REDIRECT, "--backend", variant, "--force-apply", "--lock-timeout", "100ms"]))
+        apply_in(pod, Options.from_argv([*REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", variant, "--force-apply", "--lock-timeout", "100ms"]))
     assert gone(tmp_path), "the program is still there"
     assert state(pod) == before
 
@@ -222,9 +222,9 @@ def gone(folder):
 
 @crossed(how=[signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP], place=["inside", "outside"])
 def test_programs_die_with_the_run_that_started_them_and_free_its_locks(tmp_path, pod, how, place):
-    needs("iptables-nft")
-    words = ["apply", *REDIRECT, "--backend", "iptables-nft", "--force-apply"]
-    environment = hang(tmp_path, "iptables-nft-restore")
+    needs("iptables-legacy")
+    words = ["apply", *REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", "iptables-legacy", "--force-apply"]
+    environment = hang(tmp_path, "iptables-legacy-restore")
     if place == "inside":
         process = start_tool(pod, *words, env=environment)
     else:
@@ -253,9 +253,9 @@ def test_a_sealed_program_in_a_foreign_user_namespace_dies_with_the_run_as_well(
     folder = Path(tempfile.mkdtemp())
     try:
         folder.chmod(0o777)
-        subprocess.run(["cc", "-x", "c", "-", "-o", folder / "iptables-nft-restore"], input=HANGS.format(folder), text=True, check=True)
+        subprocess.run(["cc", "-x", "c", "-", "-o", folder / "iptables-legacy-restore"], input=HANGS.format(folder), text=True, check=True)
         with Pod(user_namespace=True) as pod:
-            words = ["apply", *REDIRECT, "--backend", "iptables-nft", "--pid", str(pod.pid)]
+            words = ["apply", *REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", "iptables-legacy", "--pid", str(pod.pid)]
             process = subprocess.Popen([*TOOL, *words], env={"PATH": f"{folder}:{FOLDERS}"}, stderr=subprocess.DEVNULL)
             await_and_kill(process, folder, signal.SIGKILL)
             assert gone(folder), "the program outlived the run"

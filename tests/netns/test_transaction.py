@@ -393,10 +393,10 @@ def test_where_tables_that_became_empty_cannot_be_removed_all_is_as_before(pod, 
 
     commit = NfTables.commit
 
-    def refuse_tables(self, messages):
+    def refuse_tables(self, messages, **more):
         """Refuse every transaction that deletes a table."""
         deletes = any(kind == NFT_MSG_DELTABLE for _, (kind, _, _) in messages)
-        return (Refusal(number=105, message=0),) if deletes else commit(self, messages)
+        return (Refusal(number=105, message=0),) if deletes else commit(self, messages, **more)
 
     monkeypatch.setattr(NfTables, "commit", refuse_tables)
     with pod.entered(), pytest.raises(ApplyError, match=r"^empty tables of iptables-nft cannot be removed: No buffer space available$"):

@@ -12,12 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from core import plan
 from laboratory import NetworkNamespace
 from memory_backend import MemoryBackend, MemoryKernel
-from netinit.backends.iptables import NftVariant
 from netinit.base.errors import ApplyError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.rules.model import EMPTY_PLAN
 from programming import VARIANTS, needs
 from randomness import some
+from restore_oracle import NftByProgram
 from strategies import made_options
 
 pytestmark = pytest.mark.netns
@@ -48,7 +48,7 @@ def list_rules(texts):
 def test_memory_and_iptables_nft_end_in_the_same_listing(first, second):
     needs("iptables-nft")
     with NetworkNamespace("memory") as namespace, namespace.entered():
-        real, fake = NftVariant(), MemoryBackend(kernel=MemoryKernel())
+        real, fake = NftByProgram(), MemoryBackend(kernel=MemoryKernel())
         for backend in (real, fake):
             assert backend.feed(dict.fromkeys(FAMILIES, FOREIGN)) == {}
         for step in (first, second, None):

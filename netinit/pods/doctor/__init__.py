@@ -10,7 +10,7 @@ from netinit.base.errors import NetinitError, NoBackendError
 from netinit.base.net import IPV4
 from netinit.kernel import detect
 from netinit.kernel.modules import can_help
-from netinit.options import AUTO, FIRST_WITH, TABLES_OF_OUR_OWN, Options
+from netinit.options import AUTO, Options
 
 LINES = 3
 USUAL_MODULES = (
@@ -41,9 +41,6 @@ def _lines(*, of_kernel: bool) -> list[str]:
             " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift needs an SCC"
         )
     have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_restore(name, IPV4)]
-    if not have:
-        bare = FIRST_WITH[TABLES_OF_OUR_OWN]
-        lines.append(f"iptables is not installed: add its package to the image, or use --backend {bare}, which needs no program")
     if not missing and of_kernel:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
         programs = f"{', '.join([f'iptables-{name}' for name in have])} installed and " if have else ""

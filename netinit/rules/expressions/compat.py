@@ -1,26 +1,27 @@
-"""Encode a plan as iptables-nft does, with structs of extensions. Foreign rules stand between, so compare rule by rule."""
+"""Encode a plan as iptables-nft does, with structs of extensions. Foreign rules stand between, so compare rule by rule.
+
+Rules are written in one form, that of iptables 1.8.7, and read in that of every version.
+"""
 
 from __future__ import annotations
 
 from netinit.base.net import IPV4
 from netinit.base.records import Record
 from netinit.rules.iptables.write import encode_each, split_modules
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Protocol, Source
+from netinit.rules.matches import EXTENSION, IN_INTERFACE, SOURCE
+from netinit.rules.matches.packet import InterfaceMatch, Protocol
 from netinit.rules.numbers import META_IIFNAME, META_OIFNAME, NETWORK_HEADER, PROTOCOL
 from netinit.rules.rule_builder import RuleBuilder
 from netinit.rules.structs import TCP_FLAGS, pad_comment, protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from netinit.base.net import Family
     from netinit.rules.iptables.write import Written
     from netinit.rules.matches import Match
     from netinit.rules.targets import Target
-
-INTERFACES_FIRST = (InInterface, OutInterface, Protocol, Source, Destination)
-ADDRESSES_FIRST = (Source, Destination, InInterface, OutInterface, Protocol)
 
 
 class CompatForm(Record):
@@ -34,9 +35,9 @@ class CompatForm(Record):
     has_own_group_log: bool = True
 
 
-FORM = CompatForm()
+FORM = CompatForm(has_own_ports=False, has_own_mark=False, has_own_group_log=False)  # every version lists and deletes it
 FORMS = {
-    (1, 8, 7): CompatForm(has_own_ports=False, has_own_mark=False, has_own_group_log=False), (1, 8, 9): FORM,
+    (1, 8, 7): FORM, (1, 8, 9): CompatForm(),
     (1, 8, 10): CompatForm(addresses_first=True, reads_protocol=True),
 }  # by the first version seen with it: 1.8.7, 1.8.9 to 1.8.11 and 1.8.13 were compared  # fmt: skip
 
@@ -49,9 +50,9 @@ def encode_plan(written: Written, family: Family, form: CompatForm = FORM) -> di
 def encode_rule(matches: Sequence[Match], target: Target, family: Family, comment: str = "", form: CompatForm = FORM) -> bytes:
     """Return the expressions of one iptables rule. Raises ValueError if iptables has no match or target for it."""
     writer = _CompatWriter(family, form)
-    for kind in ADDRESSES_FIRST if form.addresses_first else INTERFACES_FIRST:
-        for match in [one for one in matches if isinstance(one, kind)]:
-            writer.write(match)
+    first = SOURCE if form.addresses_first else IN_INTERFACE
+    for match in sorted([one for one in matches if one.place < EXTENSION], key=lambda one: (one.place - first) % EXTENSION):
+        writer.write(match)
     for module in split_modules(matches):
         if all(one.compat and getattr(form, one.compat) for one in module):
             for one in sorted(module, key=_order):
@@ -75,8 +76,8 @@ class _CompatWriter(RuleBuilder):
 
     def write(self, condition: Match) -> None:
         """Write a built-in match of iptables."""
-        if isinstance(condition, InInterface | OutInterface):
-            self.load("meta", META_IIFNAME if isinstance(condition, InInterface) else META_OIFNAME)
+        if isinstance(condition, InterfaceMatch):
+            self.load("meta", META_IIFNAME if condition.inbound else META_OIFNAME)
             name = condition.names[0].encode("utf-8", "surrogateescape")
             value = name.removesuffix(b"+") if name.endswith(b"+") else name + b"\0"
             self.compare(value, condition.negated)
@@ -86,6 +87,16 @@ class _CompatWriter(RuleBuilder):
             self._protocol = "" if condition.negated else condition.name
         else:
             condition.express(self)
+
+
+def protocol_of(matches: Iterable[Match]) -> tuple[str, bool]:
+    """Return the protocol that a rule's matches ask for or imply, empty without, and whether it is negated."""
+    implied = ""
+    for match in matches:
+        if isinstance(match, Protocol):
+            return match.name, match.negated
+        implied = implied or match.protocol
+    return implied, False
 
 
 def _order(match: Match) -> tuple[bool, int]:

@@ -6,15 +6,19 @@ incomplete while rules use it.
 
 from __future__ import annotations
 
+from _struct import pack
+
 from netinit.base.net import Network
 from netinit.base.records import Record
 from netinit.rules.matches import EXTENSION, Match
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination
 from netinit.rules.model import EXTRA, MISSING, Difference
+from netinit.rules.structs import pad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.rules.iptables.write import WrittenRule
     from netinit.rules.model import Plan, Rule
 
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
@@ -25,6 +29,7 @@ UNREAD = "unknown elements: "
 MIN_SIZE = 65536  # ipset's default limit of elements, raised for longer lists
 # The kernel's minimum; the size is set explicitly, because growing takes longer than adding 10,000 elements.
 MIN_HASH_SIZE = 64
+SET_INFO, SET_REVISION = "=H2B", 4  # struct xt_set_info: number, dimensions, which is the source; of xt_set_info_match_v4
 
 Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset lists them
 
@@ -64,6 +69,16 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
 
 def _format_question(name: str) -> str:
     return f"-m set --match-set {name} dst"
+
+
+def number_sets(rule: WrittenRule, numbers: dict[str, int]) -> WrittenRule:
+    """Return the rule with the structs that look up sets by the kernel's numbers of them; a set without one keeps no struct."""
+    matches = list(rule.matches)
+    for place, match in enumerate(matches):
+        for name, number in numbers.items() if isinstance(match, UnknownMatch) else ():
+            if number >= 0 and match.xt() == _format_question(name):
+                matches[place] = match.replace(kept=pad("set", SET_REVISION, pack(SET_INFO, number, 1, 0)))
+    return rule.replace(matches=tuple(matches)) if any(isinstance(one, UnknownMatch) for one in matches) else rule
 
 
 def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[PlannedSet, ...]]:

@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from netinit.backends import Change
+from netinit.backends import Change, notice_size
 from netinit.backends.failure_causes import (
     CAUSES,
     IN_USE,
@@ -22,7 +22,8 @@ from netinit.backends.failure_causes import (
     explain_nft,
     explain_owners,
 )
-from netinit.backends.iptables import LegacyVariant, NftVariant, XtablesState, notice_size
+from netinit.backends.iptables import LegacyVariant, XtablesState
+from netinit.backends.iptables_nft import NftVariant
 from netinit.backends.libiptc import LibiptcBackend, explain_number
 from netinit.base.errors import (
     ApplyError,
@@ -49,6 +50,7 @@ def anywhere(monkeypatch):
 ADVICE = "that would help"
 ADMIN = f"said; NET_ADMIN is missing: {ADVICE}"
 SPITE = "said; the kernel refused it in spite of NET_ADMIN: legacy tables need NET_RAW and an owning user namespace too"
+OWNED = "said; the kernel refused it in spite of NET_ADMIN: another process may own the table (flags owner in nft list ruleset)"
 LEGACY_6 = f"said; {WITHOUT_FEATURE}: load ip6_tables, ip6table_nat on the node"
 NFT_COMPAT = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat on the node"
 NOT_NAMED = f"said; {WITHOUT_FEATURE}: load nf_tables, nft_compat, xt_REDIRECT, xt_owner and the like on the node"
@@ -68,7 +70,10 @@ FAILED = "iptables-nft-restore v1.8.9 (nf_tables): \nline 16: RULE_APPEND failed
     [
         ("Fatal: can't open lock file /run/xtables.lock: Permission denied", "nft", False, BackendUnavailableError, ADMIN),
         ("Could not fetch rule set generation id: Permission denied (you must be root)", "nft", False, BackendUnavailableError, ADMIN),
-        ("Could not fetch rule set generation id: Permission denied (you must be root)", "nft", True, BackendUnavailableError, SPITE),
+        ("Could not fetch rule set generation id: Permission denied (you must be root)", "nft", True, BackendUnavailableError, OWNED),
+        ("Permission denied (you must be root)", "legacy IPv4", True, BackendUnavailableError, SPITE),
+        ("Message too long", "nft", True, BackendUnavailableError, TOO_MANY),
+        ("No buffer space available", "nft", True, BackendUnavailableError, TOO_MANY),
         ("unable to initialize table 'nat'", "legacy IPv6", False, BackendUnavailableError, ADMIN),
         ("unable to initialize table 'nat'", "legacy IPv6", True, KernelFeatureError, LEGACY_6),
         ("Could not fetch rule set generation id: Invalid argument", "nft", True, KernelFeatureError, NFT_COMPAT),
@@ -183,7 +188,7 @@ def test_without_a_map_of_users_none_is_missed(monkeypatch):
 
 
 class Finished:
-    program = "iptables-nft-restore"
+    program = "iptables-legacy-restore"
 
     def __init__(self, status, errors=""):
         self.status, self.errors = status, errors
@@ -192,34 +197,33 @@ class Finished:
 @pytest.mark.parametrize(
     ("ends", "kind", "text"),
     [
-        ([(1, "line 3\n failed"), (0, "")], ApplyError, "IPv4: iptables-nft-restore: line 3 failed"),
-        ([(2, ""), (-9, "")], ApplyError, "IPv4: iptables-nft-restore: ended with status 2 and no message; IPv6: iptables-nft-restore: ended with status -9 and no message"),
-        ([(0, ""), (4, "")], LockedError, f"IPv6: iptables-nft-restore: ended with status 4 and no message; {OTHER_LOCK}"),
-        ([(0, ""), (4, "Another app holds the xtables lock")], LockedError, f"IPv6: iptables-nft-restore: Another app holds the xtables lock; {OTHER_LOCK}"),
-        ([(4, "line 3 failed"), (0, "")], ApplyError, "IPv4: iptables-nft-restore: line 3 failed"),
-        ([(0, ""), (3, "the lock")], ApplyError, "IPv6: iptables-nft-restore: the lock"),
+        ([(1, "line 3\n failed"), (0, "")], ApplyError, "IPv4: iptables-legacy-restore: line 3 failed"),
+        ([(2, ""), (-9, "")], ApplyError, "IPv4: iptables-legacy-restore: ended with status 2 and no message; IPv6: iptables-legacy-restore: ended with status -9 and no message"),
+        ([(0, ""), (4, "")], LockedError, f"IPv6: iptables-legacy-restore: ended with status 4 and no message; {OTHER_LOCK}"),
+        ([(0, ""), (4, "Another app holds the xtables lock")], LockedError, f"IPv6: iptables-legacy-restore: Another app holds the xtables lock; {OTHER_LOCK}"),
+        ([(4, "line 3 failed"), (0, "")], ApplyError, "IPv4: iptables-legacy-restore: line 3 failed"),
+        ([(0, ""), (3, "the lock")], ApplyError, "IPv6: iptables-legacy-restore: the lock"),
     ],
 )
 def test_each_family_that_fails_is_named_with_what_its_program_said(ends, kind, text, monkeypatch):
     monkeypatch.setattr("netinit.backends.iptables.detect.find_restore", lambda *_: "/sbin/x")
     monkeypatch.setattr("netinit.backends.iptables.detect.has_capability", lambda _: True)
     monkeypatch.setattr("netinit.backends.failure_causes.read_text", lambda _: "")
-    backend = NftVariant(families=FAMILIES)
+    backend = LegacyVariant(families=FAMILIES)
     monkeypatch.setattr(backend, "_run", lambda jobs: [Finished(*end) for end, _ in zip(ends, jobs, strict=True)])
-    before = XtablesState(families=FAMILIES, encoded=(), comments=False, of_nf_tables=True, in_use=False, ours=False, foreign=False, notices=())
+    before = XtablesState(families=FAMILIES, encoded=(), comments=False, in_use=False, ours=False, foreign=False, notices=())
     with pytest.raises(kind) as caught:
         backend.commit(Change(scripts={"IPv4": "4", "IPv6": "6"}, before=before, plan=EMPTY_PLAN))
     assert (type(caught.value), str(caught.value)) == (kind, text)
 
 
-@pytest.mark.parametrize("kind", [NftVariant, LegacyVariant])
-def test_a_program_that_is_killed_after_its_deadline_says_nothing_about_the_backend(kind, tmp_path, monkeypatch):
+def test_a_program_that_is_killed_after_its_deadline_says_nothing_about_the_backend(tmp_path, monkeypatch):
     (tmp_path / "program").write_text("#!/bin/sh\necho 'No chain/target/match by that name' >&2\nexec sleep 600\n")
     (tmp_path / "program").chmod(0o755)
     monkeypatch.setattr("netinit.backends.iptables.detect.find_restore", lambda *_: str(tmp_path / "program"))
     monkeypatch.setattr(run, "SECONDS", 0.2)
     monkeypatch.setattr(LegacyVariant, "lock", lambda _: contextlib.nullcontext())
-    answers = kind(families=FAMILIES, lock_timeout=0).feed(dict.fromkeys(FAMILIES, ""))
+    answers = LegacyVariant(families=FAMILIES, lock_timeout=0).feed(dict.fromkeys(FAMILIES, ""))
     assert [type(one) for one in answers.values()] == [LateError, LateError]
 
 

@@ -56,7 +56,7 @@ def test_two_that_see_the_same_tables_know_of_each_other():
     assert [backends.readers(name) for name in ("iptables-nft", "nftables")] == [("iptables-nft",), ("nftables",)]
 
 
-@pytest.mark.parametrize(("folder", "missing"), [("", ("iptables-nft",)), (None, ())])
+@pytest.mark.parametrize(("folder", "missing"), [("", ()), (None, ())])
 def test_a_backend_is_installed_where_its_programs_are(folder, missing, monkeypatch):
     def find(program, *_):
         return "" if folder == "" else f"/sbin/{program}"
@@ -66,7 +66,15 @@ def test_a_backend_is_installed_where_its_programs_are(folder, missing, monkeypa
     assert tuple(name for name in BACKENDS if not backends.is_installed(name)) == missing
 
 
-@pytest.mark.parametrize(("installed", "order"), [(True, backends.AUTO_ORDER), (False, ("iptables-nft", "nftables", "iptables-legacy", "libiptc"))])
-def test_auto_prefers_native_tables_to_legacy_ones_that_no_program_lists(installed, order, monkeypatch):
-    monkeypatch.setattr(backends.detect, "find_restore", lambda variant, *_: "/sbin/x" if installed and variant == "legacy" else "")
+@pytest.mark.parametrize(
+    ("installed", "order"),
+    [
+        (("nft", "legacy"), backends.AUTO_ORDER),
+        ((), ("iptables-nft", "nftables", "iptables-legacy", "libiptc")),
+        (("nft",), ("iptables-nft", "nftables", "iptables-legacy", "libiptc")),
+        (("legacy",), ("iptables-legacy", "nftables", "libiptc", "iptables-nft")),
+    ],
+)
+def test_auto_prefers_the_tables_that_the_machine_s_programs_list(installed, order, monkeypatch):
+    monkeypatch.setattr(backends.detect, "find_restore", lambda variant, _: variant if variant in installed else "")
     assert backends.auto_order() == order

@@ -112,7 +112,7 @@ def kernel(monkeypatch):
 
 def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(kernel):
     kernel["chains"] = [NftChain(family=2, table="nat", name=name, uses=encoded_rules.MAX_RULES // 2) for name in ("A", "B")]
-    assert [one.size for one in encoded_rules.read_nft((IPV4,))] == [0]
+    assert [one.size for one in encoded_rules.read_nft((IPV4,))[1]] == [0]
     kernel["chains"].append(NftChain(family=2, table="raw", name="C", uses=1))
     with pytest.raises(ParseError, match="IPv4 has 200,001 rules, and more than 200,000 are not read; remove those that are not needed"):
         encoded_rules.read_nft((IPV4,))
@@ -121,20 +121,20 @@ def test_more_rules_than_are_read_are_an_error_that_says_what_to_do(kernel):
 def test_a_rule_that_is_not_understood_is_an_error_where_rules_are_decoded(kernel):
     kernel["chains"] = [NftChain(family=2, table="nat", name="A", uses=1)]
     kernel["rules"] = [b"\2\0\0\0" + attribute(1, b"nat\0") + attribute(2, b"A\0") + attribute(2, b"A\0")]
-    (held,) = encoded_rules.read_nft((IPV4,))
+    _, (held,) = encoded_rules.read_nft((IPV4,))
     assert held.size == 1
     with pytest.raises(ParseError, match="a rule of ip: the kernel's message is not understood: two attributes of one type"):
         held.decode()
     with pytest.raises(ParseError, match="a rule of ip: the kernel's message is not understood: two attributes of one type"):
         held.by_place()
     kernel["rules"] = [kernel["rules"][0][:-8]]
-    assert [*encoded_rules.read_nft((IPV4,))[0].decode()["nat"].rules] == ["A"]
+    assert [*encoded_rules.read_nft((IPV4,))[1][0].decode()["nat"].rules] == ["A"]
 
 
 def test_rules_are_read_again_while_they_change(kernel, monkeypatch):
     generations = iter((1, 2, 2))
     monkeypatch.setattr(encoded_rules.netlink, "read_nft_generation", lambda: next(generations))
-    assert encoded_rules.read_nft((IPV4,))[0].size == 0
+    assert encoded_rules.read_nft((IPV4,))[1][0].size == 0
     assert next(generations, None) is None
     monkeypatch.setattr(encoded_rules.netlink, "read_nft_generation", iter(range(100)).__next__)
     with pytest.raises(OSError, match="changes all the time"):
