@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -196,15 +195,17 @@ class _Edits:
 def _match(before: list[Any], after: list[Any]) -> dict[int, int]:
     """The position in `before` of the items of `after` that were there, in one order; the others are new."""
     positions: dict[tuple[str, object], list[int]] = {}
-    for number, item in enumerate(before):
-        positions.setdefault(_identity(item), []).append(number)
+    for number in range(len(before) - 1, -1, -1):
+        positions.setdefault(_identity(before[number]), []).append(number)  # the first one is at the end
     found: dict[int, int] = {}
     free = 0  # the first position that no item has yet
     for number, item in enumerate(after):
         places = positions.get(_identity(item), [])
-        if (at := bisect.bisect_left(places, free)) < len(places):
-            found[number] = places[at]
-            free = places[at] + 1
+        while places and places[-1] < free:
+            places.pop()
+        if places:
+            found[number] = places.pop()
+            free = found[number] + 1
     return found
 
 

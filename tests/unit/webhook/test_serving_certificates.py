@@ -8,6 +8,7 @@ import json
 import socket
 import ssl
 import time
+from http import HTTPStatus
 
 import pytest
 from cryptography import x509
@@ -117,4 +118,5 @@ def test_an_authority_of_clients_that_is_none_is_told_and_the_right_one_is_taken
     with Server(tmp_path, "--clientCAFile", str(tmp_path / "clients.crt"), wait=False) as server:
         server.until(lambda: "certificate cannot be used" in server.monitor("/readyz?verbose")[1], "it says what is wrong")
         (tmp_path / "clients.crt").write_text(certificate)
-        server.until(lambda: allowed_by(server, with_client(server, (certificate, key))), "it is taken")
+        server.until(lambda: server.monitor("/readyz")[0] == HTTPStatus.OK, "it is taken")
+        assert allowed_by(server, with_client(server, (certificate, key)))
