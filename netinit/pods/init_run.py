@@ -142,17 +142,19 @@ def may_contradict(options: RunOptions) -> bool:
     Usual are defaults, and what pods without annotations capture. Beside them lint may object to an option without the one
     that it needs, to two with one port of the proxy, to a value that is doubtful in any option, and to what `_when` says.
     """
-    weight, own_ports = NEVER, []
+    weight, own_ports, chosen = NEVER, [], []
     for flag in RunOptions.flags:
         value, kind = getattr(options, flag.field), flag.kind
         if kind.is_own_port and value:
             own_ports.append(value)
         if value == (ALL if flag.without_annotation == ALL else flag.default):
             continue
+        if kind.is_own_port:
+            chosen.append(value)
         if (flag.needs and not getattr(options, flag.needs)) or (kind.is_doubtful and kind.is_doubtful(value)):
             return True
         weight += _when(flag) if value != () else min(_when(flag), IN_PAIRS)  # nothing captured one way: what of the other?
-    return weight >= ALONE or len(set(own_ports)) < len(own_ports)
+    return weight >= ALONE or any(own_ports.count(port) > 1 for port in chosen)
 
 
 def _when(flag: Flag) -> int:

@@ -1,6 +1,6 @@
 """Kinds of findings that lint of options and the warnings about manifests share.
 
-They stand apart so that a pod's start, which asks lint about unusual options, imports nothing that reads manifests.
+They have a file of their own so that a pod's start, which asks lint about unusual options, imports nothing that reads manifests.
 """
 
 from __future__ import annotations

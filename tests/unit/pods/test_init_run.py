@@ -61,7 +61,7 @@ def test_lint_is_asked_about_each_pair_of_options_that_it_objects_to_and_about_l
     values = [(flag, value) for flag in RunOptions.flags if flag.field not in OF_OTHERS for value in values_of(flag.kind)]
     pairs = [(one, other) for one, other in combinations(values, 2) if one[0] is not other[0]]
     objected, silent, asked = 0, 0, 0
-    for one, other in choose(pairs[::13], pairs):
+    for one, other in choose(pairs[::13], pairs[::3]):
         options = with_values((one[0].field, one[1]), (other[0].field, other[1]))
         if options is None:
             continue
