@@ -10,7 +10,7 @@ from option_samples import SAMPLES
 from recipes import Copy
 from sweeps import choose
 
-pytestmark = pytest.mark.netns  # some tables are generated from what the kernel makes of rules
+pytestmark = [pytest.mark.netns, pytest.mark.timeout(1800)]  # each runs tests of its own, in one process; some tables are generated from what the kernel makes of rules
 REFERENCE, RECORD, GOLDENS = ("tests/reference.py",), ("tests/recorded.py",), ("-m", "pytest", "-q", "tests/golden/test_rules.py", "--update-golden")
 RECORDED = "tests/unit/rules/recorded/"
 
@@ -37,11 +37,11 @@ def of_package(edits):
 # ---- a flag of each kind ----------------------------------------------------------------------------------------------
 
 OF_FLAGS = (
-    "tests/unit/options", "tests/unit/inject/test_inject_annotations.py", "tests/unit/questions/audit/test_options_of_peers.py",
-    "tests/unit/cli/test_values_of_options.py", "tests/unit/cli/test_reference.py", "tests/unit/pods/test_init_run.py",
-    "tests/unit/test_api.py", "tests/property/test_recover.py", "tests/golden/test_rules.py",
+    "tests/unit/options/test_options.py", "tests/unit/options/test_flag_tables.py", "tests/unit/options/test_file.py",
+    "tests/unit/inject/test_inject_annotations.py", "tests/unit/questions/audit/test_options_of_peers.py",
+    "tests/unit/cli/test_reference.py", "tests/property/test_recover.py", "tests/golden/test_rules.py",
 )  # fmt: skip
-ALL_OF_FLAGS = (*OF_FLAGS, "tests/unit/cli", "tests/unit/inject", "tests/unit/node", "tests/unit/questions", "tests/unit/rules", "tests/property", "tests/golden")
+ALL_OF_FLAGS = (*OF_FLAGS, "tests/unit/cli", "tests/unit/inject", "tests/unit/options", "tests/unit/pods", "tests/unit/node", "tests/unit/questions", "tests/unit/rules", "tests/property", "tests/golden")
 
 
 def list_kinds():
