@@ -156,14 +156,14 @@ class RunOptions(Interception):
     )
     # Measured: sets start as fast there, and 100 rules slow down a connect by a sixth.
     ipset_threshold: int = ours(
-        "--ipset-threshold", kinds.COUNT, default=100,
+        "--ipset-threshold", kinds.COUNT, default=100, contradicts=kinds.ALONE,
         help_text="iptables backends: longer lists of networks become address sets, where ipset is installed and the kernel has"
         " them; 0 is never.")
     # nanoseconds
     lock_timeout: int = ours(
         "--lock-timeout", kinds.DURATION, default=10 * 10**9, help_text="How long to wait for locks that other processes hold.")
     retries: int = ours(
-        "--retries", kinds.COUNT, default=0,
+        "--retries", kinds.COUNT, default=0, contradicts=kinds.ALONE,
         help_text="How often a run starts over where a lock is held or the kernel is busy (EAGAIN, EBUSY); no longer than"
         " --lock-timeout in all.")
     # nanoseconds

@@ -6,7 +6,7 @@ from netinit.base.net import MAX_PORT, Network, Ports, lists_port
 from netinit.base.records import Record
 from netinit.options import kinds
 from netinit.options.declare import DERIVED, DeclaredOptions, istio, ours, variable
-from netinit.options.kinds import ALL, Kind
+from netinit.options.kinds import ALL, IN_PAIRS, NEVER, Kind
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ LOOP_MARK = 1338  # mark of the proxy's connections to itself in TPROXY mode; no
 TRAFFIC = "traffic.sidecar.istio.io/"  # prefix of Istio's annotations about interception
 PROXY_PORTS = (15020, 15021, 15090)  # statistics, readiness, metrics: served by the proxy itself
 NOT_EMPTY = Kind(metavar="TEXT", read=bool, write=lambda on: "1" if on else "", empty="off")
-PORT_OR_NONE = Kind(metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"))
+PORT_OR_NONE = Kind(
+    metavar="PORT|0", read=lambda text: kinds.read_number(text, 0, MAX_PORT, "a port", "; 0 is none"), is_own_port=True)
 
 
 class LayoutTraits(Record):
@@ -96,31 +97,31 @@ class Interception(DeclaredOptions):
 
     # No variable: a Service named `envoy` makes the kubelet set ENVOY_PORT=tcp://… in every pod of its namespace.
     outbound_port: int = istio(
-        "-p --envoy-port", kinds.PORT, default=DEFAULT_OUTBOUND_PORT, has_variable=False, is_harmless=True,
+        "-p --envoy-port", kinds.PORT, default=DEFAULT_OUTBOUND_PORT, has_variable=False, contradicts=NEVER,
         help_text="Outbound TCP is redirected to this port.")
     inbound_port: int = istio(
-        "-z --inbound-capture-port", kinds.PORT, default=DERIVED, is_harmless=True,
+        "-z --inbound-capture-port", kinds.PORT, default=DERIVED, contradicts=NEVER,
         help_text="Inbound TCP is redirected to this port (default: 15006; classic layout: the value of -p).")
     tunnel_port: int = istio(
         "-e --inbound-tunnel-port", PORT_OR_NONE, default=15008, layouts=(CURRENT, AMBIENT), annotated=True,
-        is_harmless=True, bypass="tunnel-port", offers=("0",),
+        contradicts=NEVER, bypass="tunnel-port", offers=("0",),
         help_text="The inbound tunnel (HBONE) port, never redirected; 0 is none, so that every port is captured.")
     proxy_uids: tuple[int, ...] = istio(
-        "-u --proxy-uid", kinds.UIDS, default=DERIVED, is_harmless=True,
+        "-u --proxy-uid", kinds.UIDS, default=DERIVED, contradicts=NEVER,
         help_text="Users whose traffic is excluded: the proxy's (default: the uid of $ENVOY_USER, else 1337).")
     proxy_gids: tuple[int, ...] = istio(
-        "-g --proxy-gid", kinds.GIDS, default=DERIVED, is_harmless=True,
+        "-g --proxy-gid", kinds.GIDS, default=DERIVED, contradicts=NEVER,
         help_text="Groups whose traffic is excluded: the proxy's (default: the value of -u).")
     inbound_mode: str = istio(
         "-m --istio-inbound-interception-mode", kinds.choice(REDIRECT, TPROXY, NONE, ""), default=REDIRECT, layouts=SIDECAR,
-        is_harmless=True, istio_annotations=("sidecar.istio.io/interceptionMode",), offers=(REDIRECT, NONE),
+        contradicts=IN_PAIRS, istio_annotations=("sidecar.istio.io/interceptionMode",), offers=(REDIRECT, NONE),
         help_text="How inbound traffic is captured; NONE programs nothing inbound.")
     inbound_ports: Ports | str = istio(
         "-b --istio-inbound-ports", kinds.PORTS_OR_ALL, default=(), layouts=SIDECAR,
         istio_annotations=(f"{TRAFFIC}includeInboundPorts",), without_annotation=ALL, bypass="uncaptured",
         help_text="Inbound ports and ranges (8000-8100) to capture; * is all, empty is none.")
     exclude_inbound_ports: Ports = istio(
-        "-d --istio-local-exclude-ports", kinds.PORTS, default=(), layouts=SIDECAR, is_harmless=True,
+        "-d --istio-local-exclude-ports", kinds.PORTS, default=(), layouts=SIDECAR, contradicts=NEVER,
         istio_annotations=(f"{TRAFFIC}excludeInboundPorts",), without_annotation="15020", always_on_node=PROXY_PORTS,
         bypass="inbound-port", help_text="Inbound ports to exclude; only with -b '*'.")
     exclude_interfaces: tuple[str, ...] = istio(
@@ -132,7 +133,7 @@ class Interception(DeclaredOptions):
         istio_annotations=(f"{TRAFFIC}includeOutboundIPRanges",), without_annotation=ALL, bypass="uncaptured",
         help_text="Outbound networks to capture; * is all, empty is none.")
     exclude_outbound_cidrs: tuple[Network, ...] = istio(
-        "-x --istio-service-exclude-cidr", kinds.NETWORKS, default=(), layouts=SIDECAR, is_harmless=True,
+        "-x --istio-service-exclude-cidr", kinds.NETWORKS, default=(), layouts=SIDECAR, contradicts=NEVER,
         istio_annotations=(f"{TRAFFIC}excludeOutboundIPRanges",), bypass="network", help_text="Outbound networks to exclude.")
     outbound_ports: Ports = istio(
         "-q --istio-outbound-ports", kinds.PORTS, default=(), layouts=(CURRENT,),
@@ -163,22 +164,22 @@ class Interception(DeclaredOptions):
         " proxy's resolver listens on more than localhost.")
     drop_invalid: bool = istio(
         "--drop-invalid", kinds.SWITCH, default=False, also=("INVALID_DROP",), layouts=(CURRENT,),
-        is_harmless=True, pod_variable="INVALID_DROP", closes=("no-connection", "{option} drops the inbound ones"),
+        contradicts=NEVER, pod_variable="INVALID_DROP", closes=("no-connection", "{option} drops the inbound ones"),
         help_text="Drop packets in conntrack state INVALID.")
     dual_stack: bool = istio(
-        "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,), is_harmless=True, pod_variable=DUAL_STACK,
+        "--dual-stack", kinds.SWITCH, default=False, also=(DUAL_STACK,), contradicts=NEVER, pod_variable=DUAL_STACK,
         is_shown=False, help_text="Any IPv6 address of the pod turns IPv6 on, not only the first address.")
     layout: str = ours(
         "--layout", kinds.choice(*LAYOUTS), default=CURRENT, offers=(),
         help_text="The set of rules: Istio's current one for a sidecar, that of 1.0 and 1.1, or that of a pod in an ambient mesh.")
     ipv6: str = ours(
-        "--ipv6", OF_IPV6, default=AUTO, annotated=True, is_harmless=True, pod_variable=IPV6_OF_PODS, offers=(ON, REJECT, OFF),
+        "--ipv6", OF_IPV6, default=AUTO, annotated=True, contradicts=NEVER, pod_variable=IPV6_OF_PODS, offers=(ON, REJECT, OFF),
         closes=("ipv6", "{option} on captures it, {option} reject refuses it"),
         help_text="IPv6 rules: auto decides by the pod's addresses, as Istio does on each backend; reject refuses the TCP that on"
         " would capture; inet is on without the rules that name an IPv6 address; off is none.")
     istio_exact: bool = ours(
         "--istio-exact", kinds.SWITCH, default=False, annotated=True,
-        is_harmless=True, closes=("untranslated", "netinit apply --reconcile, without {option}, adds the rules that refuse them"),
+        contradicts=NEVER, closes=("untranslated", "netinit apply --reconcile, without {option}, adds the rules that refuse them"),
         help_text="Program exactly Istio's rules, without the rules that stop connections on old conntrack entries.")
     dns_servers: tuple[str, ...] = ours(
         "--dns-servers", kinds.ADDRESSES, default=(), layouts=SIDECAR, needs="redirect_dns", offers=(),
@@ -217,7 +218,7 @@ class Interception(DeclaredOptions):
         help_text="With --log-rules: the NFLOG group that gets them instead of the kernel's log, which hears no pods by default.")
     loopback_cidr: Network = variable(
         "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", kinds.LOOPBACK, default=Network.parse("127.0.0.1/32"), layouts=(CURRENT,),
-        is_harmless=True, help_text="Traffic to this IPv4 network stays in the pod.")
+        contradicts=NEVER, help_text="Traffic to this IPv4 network stays in the pod.")
     owner_groups: tuple[int, ...] | str = variable(
         "ISTIO_OUTBOUND_OWNER_GROUPS", kinds.GROUPS_OR_ALL, default=ALL, layouts=(CURRENT,), bypass="group",
         help_text="Groups whose outbound traffic is captured; * is all.")
@@ -247,23 +248,6 @@ class Interception(DeclaredOptions):
     def cuts_redirected(self) -> bool:
         """Whether the rules reset inbound connections that rules of REDIRECT mode have captured."""
         return self.istio_exact and self.inbound_mode == TPROXY and self.traits.tproxy_by_socket
-
-    def may_contradict(self) -> bool:
-        """Whether to run netinit.questions.lint, which takes 20 ms; not for the options of a usual sidecar."""
-        for flag in Interception.flags:
-            if not flag.is_harmless and getattr(self, flag.field) not in (flag.default, ALL):
-                return True
-        return (
-            self.inbound_mode == NONE
-            or not (self.inbound_ports or self.outbound_cidrs)  # captures nothing, which is not obvious
-            or any(isinstance(port, tuple) for port in self.exclude_inbound_ports)  # possibly all ports
-            or (self.inbound_ports != ALL and bool(self.exclude_inbound_ports or self.inbound_mode == TPROXY))
-            or (self.outbound_cidrs != ALL and bool(self.exclude_outbound_cidrs))
-            or 0 in (*self.proxy_uids, *self.proxy_gids)
-            or not all(network[2] for network in self.exclude_outbound_cidrs)  # a prefix length of 0 is everything
-            or self.outbound_port in (self.inbound_port, self.tunnel_port)
-            or self.tunnel_port in (self.inbound_port, *self.exclude_inbound_ports)
-        )
 
     def _derive(self, given: dict[str, Any]) -> dict[str, Any]:
         every = {**given}

@@ -39,6 +39,7 @@ DURATION_UNITS |= dict.fromkeys((f"{MICRO[0]}s", f"{MICRO[1]}s"), 10**3)
 AUTO = "auto"
 PROGRAMMING = "Programming"  # the usual topic
 PORTS_OF_A_PACKET, ADDRESSES_OF_A_PACKET = "ports", "addresses"
+NEVER, IN_PAIRS, ALONE = 0, 1, 2  # when lint may object to an option: never, only beside another one, already by itself
 TRUE_WORDS, FALSE_WORDS = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 
 
@@ -53,6 +54,8 @@ class Kind(Record):
     empty: str = ""  # what an empty text means; without a meaning it is an error
     is_name: bool = False  # it names an object: an empty variable is an error too, and not unset
     lists: str = ""  # what a list of it names, if a packet has one: PORTS_OF_A_PACKET or ADDRESSES_OF_A_PACKET
+    is_own_port: bool = False  # a port of the proxy: each option of such a kind needs another one
+    is_doubtful: Callable[[Any], bool] | None = None  # which of its values lint objects to in any option
 
     def parse(self, text: str) -> Any:
         """Read a given text with the rules of every kind: not empty, unless that has a meaning, and UTF-8. Raises ValueError."""
@@ -85,7 +88,7 @@ class Flag(Record):
     pod_variable: str = ""  # variable of the proxy's container from which a CNI plugin reads it
     # What explain, audit and lint say of it.
     needs: str = ""  # the field without which it has no effect
-    is_harmless: bool = False  # no value of it can contradict another option, except as in `Interception.may_contradict`
+    contradicts: int | None = None  # when lint may object to it; None: as netinit.pods.init_run derives it
     is_shown: bool = True  # visible in the rules; False: it reports packets, or decides about other options
     offers: tuple[str, ...] | None = None  # values that explanations suggest; None: the kind's words; empty: no other value at all
     bypass: str = ""  # the kind of bypass that its rules create: a name of `netinit.questions.audit.kinds`
@@ -403,14 +406,14 @@ def _or_all(read: Callable[[str], Any]) -> Callable[[str], Any]:
     return lambda text: ALL if text.strip(" \t") == ALL else read(text)
 
 
-def _number(metavar: str, low: int, high: int, what: str) -> Kind:
-    return Kind(metavar=metavar, read=lambda text: read_number(text, low, high, what))
+def _number(metavar: str, low: int, high: int, what: str, **facts: Any) -> Kind:
+    return Kind(metavar=metavar, read=lambda text: read_number(text, low, high, what), **facts)
 
 
-def _list(metavar: str, read: Callable[[str], Any], least: str = "") -> Kind:
+def _list(metavar: str, read: Callable[[str], Any], least: str = "", **facts: Any) -> Kind:
     """Return the kind of a comma list; `least` is what an empty one lacks, if it is an error."""
     meaning = "" if least else NONE
-    return Kind(metavar=metavar, read=lambda text: read_items(text, read, least), write=write_list, empty=meaning)
+    return Kind(metavar=metavar, read=lambda text: read_items(text, read, least), write=write_list, empty=meaning, **facts)
 
 
 def _read_id(text: str, what: str) -> int:
@@ -430,18 +433,18 @@ def _prefix(text: str, characters: str) -> str:
     return text[: len(text) - len(text.lstrip(characters))]
 
 
-PORT = _number("PORT", 1, MAX_PORT, "a port")
+PORT = _number("PORT", 1, MAX_PORT, "a port", is_own_port=True)
 PORTS = Kind(metavar="PORTS", read=read_ports, write=write_list, empty=NONE, lists=PORTS_OF_A_PACKET)
 PORTS_OR_ALL = Kind(metavar="PORTS|*", read=read_ports_or_all, write=write_list, empty=NONE, lists=PORTS_OF_A_PACKET)
 NETWORKS = Kind(metavar="CIDRS", read=read_networks, write=write_list, empty=NONE, lists=ADDRESSES_OF_A_PACKET)
 NETWORKS_OR_ALL = Kind(metavar="CIDRS|*", read=_or_all(read_networks), write=write_list, empty=NONE, lists=ADDRESSES_OF_A_PACKET)
 LOOPBACK = Kind(metavar="CIDR", read=read_loopback)
 ADDRESSES = _list("ADDRESSES", parse_address)
-UIDS = _list("UIDS", read_uid, "a user")  # without one, the proxy's own traffic would be captured, in a loop
-GIDS = _list("GIDS", read_gid, "a group")
+UIDS = _list("UIDS", read_uid, "a user", is_doubtful=lambda ids: 0 in ids)  # without any the proxy's own traffic would loop
+GIDS = _list("GIDS", read_gid, "a group", is_doubtful=lambda ids: 0 in ids)
 GROUPS = Kind(metavar="GROUPS", read=read_groups, write=write_list, empty=NONE)
 GROUPS_OR_ALL = Kind(metavar="GROUPS|*", read=_or_all(read_groups), write=write_list, empty=NONE)
-INTERFACES = _list("NAMES", read_interface_or_prefix)
+INTERFACES = _list("NAMES", read_interface_or_prefix, is_doubtful=lambda names: "@" in "".join(names))
 MARK = Kind(metavar="MARK", read=read_mark)  # 0 is that of every unmarked packet
 ANY_MARK = Kind(metavar="MARK", read=lambda text: read_mark(text, 0))
 LOG_GROUP = _number("GROUP", 0, MAX_PORT, "a log group")

@@ -11,7 +11,8 @@ from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BusyError, Locke
 from netinit.base.logs import discard_stderr
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import Options
+from netinit.options import Interception, Options, RunOptions
+from netinit.options.kinds import ALL, ALONE, IN_PAIRS, NEVER
 from netinit.pods.apply import NFT_DIALECT, Outcome, apply, remove
 
 TYPE_CHECKING = False
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from netinit.base.logs import Log
+    from netinit.options.kinds import Flag
 
     Result = TypeVar("Result")
 
@@ -124,15 +126,41 @@ def _log_outcome(outcome: Outcome, log: Log, *, removed: bool) -> None:
 
 
 def _lint(outcome: Outcome) -> tuple[str, ...]:
-    """Return warnings about contradicting options.
-
-    The check takes 20 ms, more than programming, so the usual options of a sidecar, which cannot contradict each other, are
-    not checked.
-    """
+    """Return warnings about contradicting options."""
     options = outcome.options
-    if options is None or not options.may_contradict():
+    if options is None or not may_contradict(options):
         return ()
     from netinit.questions.lint import lint
 
     found = [f"{finding.option}: {finding.message}" for finding in lint(options, outcome.plan, proved=False)]
     return tuple([text for text in found if text not in outcome.warnings])
+
+
+def may_contradict(options: RunOptions) -> bool:
+    """Whether lint may object to options. Its import takes as long as the rest of a start, so that usual pods do without.
+
+    Usual are defaults, and what pods without annotations capture. Beside them lint may object to an option without the one
+    that it needs, to two with one port of the proxy, to a value that is doubtful in any option, and to what `_when` says.
+    """
+    weight, own_ports, chosen = NEVER, [], []
+    for flag in RunOptions.flags:
+        value, kind = getattr(options, flag.field), flag.kind
+        if kind.is_own_port and value:
+            own_ports.append(value)
+        if value == (ALL if flag.without_annotation == ALL else flag.default):
+            continue
+        if kind.is_own_port:
+            chosen.append(value)
+        if (flag.needs and not getattr(options, flag.needs)) or (kind.is_doubtful and kind.is_doubtful(value)):
+            return True
+        weight += _when(flag) if value != () else min(_when(flag), IN_PAIRS)  # nothing captured one way: what of the other?
+    return weight >= ALONE or any(own_ports.count(port) > 1 for port in chosen)
+
+
+def _when(flag: Flag) -> int:
+    """When lint may object to an option: what only lets traffic pass contradicts nothing but another option."""
+    if flag.contradicts is not None:
+        return flag.contradicts
+    if flag.field not in Interception.by_field:
+        return NEVER
+    return IN_PAIRS if flag.bypass and flag.without_annotation != ALL else ALONE

@@ -21,7 +21,8 @@ from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.decision import decide
 from netinit.inject.deciding.manifests import PodOwner
-from netinit.inject.deciding.warnings import PROXY_OWNER, PodFinding
+from netinit.inject.deciding.option_findings import PROXY_OWNER
+from netinit.inject.deciding.warnings import PodFinding
 from netinit.questions.canary_rules import refuses_to_start
 from netinit.questions.injection_advice import advise
 from netinit.webhook.configuration import Served

@@ -56,7 +56,8 @@ from netinit.inject.deciding.containers import (
 )
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import PodOwner
-from netinit.inject.deciding.warnings import PROXY_OWNER, applications_of, pod_findings, user_of
+from netinit.inject.deciding.option_findings import PROXY_OWNER
+from netinit.inject.deciding.warnings import applications_of, pod_findings, user_of
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))

@@ -20,6 +20,7 @@ from netinit.inject.deciding.annotations import STATUS, UNCAPTURED_INIT
 from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.option_findings import NO_EFFECT, PROXY_OWNER
 from netinit.inject.deciding.pod_options import REROUTED, joins_ambient
 from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_senders, rule_changers, running_with_rules
 from netinit.inject.deciding.webhooks import INJECT
@@ -29,14 +30,6 @@ ERROR, WARNING, NOTE = "error", "warning", "note"
 # ERROR: the pod does not start, an application bypasses the proxy, or it breaks its node; NOTE: by design
 _MAX_NAMED = 5  # containers in a finding
 
-NO_EFFECT = FindingKind(
-    "NI002", "no-effect",
-    "No packet is treated differently because of this option. Remove it, or add the option that it needs.",
-)
-PROXY_OWNER = FindingKind(
-    "NI017", "proxy-owner",
-    "An application runs as the proxy's user or group: its traffic is not captured.",
-)
 HOST_NETWORK = FindingKind(
     "NI101", "host-network",
     "The pod uses its node's network: nothing is intercepted, or the whole node is.",

@@ -7,7 +7,7 @@ from itertools import product
 
 from netinit.base.findings import FindingKind
 from netinit.base.net import IPV4, IPV6, Family, lists_port
-from netinit.inject.deciding.warnings import NO_EFFECT
+from netinit.inject.deciding.option_findings import NO_EFFECT
 from netinit.options import DNS_LISTENER, DNS_PORT, INET, OFF, Options, RunOptions, SettledOptions
 from netinit.questions.lint.options import ERROR, SHADOWED, WARNING, Finding, inspect_options
 from netinit.rules.layouts import plan as plan_for

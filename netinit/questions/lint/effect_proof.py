@@ -14,7 +14,7 @@ from typing import Any
 from netinit.base.errors import OptionError, TooManyPartsError
 from netinit.base.findings import FindingKind
 from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of
-from netinit.inject.deciding.warnings import NO_EFFECT
+from netinit.inject.deciding.option_findings import NO_EFFECT
 from netinit.options import AUTO, ON, Interception, Options, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.options.user_ports import PortsOfUsers, is_within

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.findings import FindingKind
 from netinit.base.net import FAMILIES, IPV6, Ports, lists_port, names_more
-from netinit.inject.deciding.warnings import NO_EFFECT, PROXY_OWNER
+from netinit.inject.deciding.option_findings import NO_EFFECT, PROXY_OWNER
 from netinit.options import AUTO, BACKENDS, DNS_LISTENER, INET, NONE, OFF, TPROXY, Options, RunOptions
 from netinit.options.kinds import ALL, INTERFACES
 from netinit.rules.model import Plan

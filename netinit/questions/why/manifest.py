@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.inject.deciding.annotations import known_keys
+from netinit.inject.deciding.option_findings import PROXY_OWNER
 from netinit.inject.deciding.warnings import (
     ARGUMENTS,
     HOST_NETWORK,
@@ -12,7 +13,6 @@ from netinit.inject.deciding.warnings import (
     MARK_SETTER,
     NO_NETWORK,
     NOT_PROGRAMMED,
-    PROXY_OWNER,
     RULE_CHANGER,
     annotation_findings,
     pod_findings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.sanitize import quote
-from netinit.inject.deciding.warnings import PROXY_OWNER
+from netinit.inject.deciding.option_findings import PROXY_OWNER
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.steps import Step, failed, passed

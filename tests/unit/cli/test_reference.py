@@ -89,14 +89,14 @@ def test_a_stale_page_is_renewed(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "CONTRIBUTING.md").write_text("nothing generated\n")
     (tmp_path / "README.md").write_text("```sh\nnetinit version\n```\n<!-- output -->\nold\n<!-- end -->\n")
-    (tmp_path / "netinit/data").mkdir(parents=True)
+    (tmp_path / reference.VALUES).parent.mkdir(parents=True)
     assert reference.main(tmp_path) == [tmp_path / "README.md", *made(tmp_path)]
     assert "old" not in (tmp_path / "README.md").read_text()
     assert not reference.main(tmp_path)
 
 
 def made(root):
-    return [root / reference.SCHEMA, root / reference.COMPLETION]
+    return [root / name for name in (reference.SCHEMA, reference.COMPLETION, reference.VALUES)]
 
 
 def test_what_completion_reads_is_what_the_commands_have_now():
@@ -112,7 +112,7 @@ def test_a_stale_schema_is_renewed(tmp_path):
     for name in ("README.md", "CONTRIBUTING.md"):
         (tmp_path / name).write_text("nothing generated\n")
     schema = tmp_path / reference.SCHEMA
-    schema.parent.mkdir(parents=True)
+    (tmp_path / reference.VALUES).parent.mkdir(parents=True)
     schema.write_text("{}")
     assert reference.main(tmp_path) == made(tmp_path)
     assert not reference.main(tmp_path)

@@ -6,7 +6,6 @@ import time
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from core import plan, settled
 from netinit.base.errors import OptionError
@@ -19,7 +18,7 @@ from netinit.rules.model import NAT, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
 from randomness import some
 from strategies import made_options
-from sweeps import choose, together
+from sweeps import choose
 
 BUDGET = 0.45  # seconds of CPU on this machine under load: three times what a quiet one takes at most
 TEST = Origin(option="a_test", label="a test")
@@ -208,20 +207,6 @@ def test_errors_stand_first():
     assert severities == ["error", "warning"]
 
 
-USUAL = {"proxy_uids": (1337,), "inbound_ports": "*", "outbound_cidrs": "*", "exclude_inbound_ports": (15090, 15021, 15020), "ipv6": "on"}
-FIELDS = [flag.field for flag in Interception.flags if flag.field != "layout"]
-MORE = {"outbound_port": 15008, "inbound_port": 15001, "tunnel_port": 15006, "tproxy_mark": 7, "tproxy_table": 8, "dual_stack": True}
-
-
-@settings(max_examples=some(100))
-@given(made_options(), st.lists(st.sampled_from(FIELDS), max_size=3, unique=True))
-def test_apply_asks_lint_wherever_lint_has_something_to_say(drawn, changed):
-    """But for health ports."""
-    values = {field: MORE.get(field, getattr(drawn, field)) for field in changed}
-    options = Options(**{**USUAL, **values})
-    assert options.may_contradict() or {one.kind.name for one in lint(options, proved=False)} <= {"health-ports"}
-
-
 @settings(max_examples=choose(2, some(5)), deadline=None)
 @given(made_options())
 def test_the_smallest_equivalent_options_are_equivalent_and_small(drawn):
@@ -278,27 +263,6 @@ def test_a_vm_s_connections_are_answered_but_in_tproxy_of_the_classic_layout(lin
     assert ("warning", "contradiction", "--kube-virt-interfaces") not in found("-i * " + line)
 
 
-@pytest.mark.parametrize(
-    "line", [SIDECAR, SIDECAR + " -m TPROXY", SIDECAR + " -x 10.0.0.0/8", SIDECAR + " -u 1000670001 -p 1 -z 2 -e 3 --drop-invalid"]
-)
-def test_a_usual_sidecars_start_does_not_pay_for_lint(line):
-    assert not Options.from_argv(line.split()).may_contradict()
-
-
-@together(
-    "more",
-    ["-b 80", "-b 80 -d 1", "-m NONE", "-i 10.0.0.0/8", "-x 0.0.0.0/0", "-x ::/0", "-u 0", "-g 0", "-p 15006", "-p 15008", "-z 15008", "-q 80", "-o 80",
-     "-k eth1", "-c eth1", "-t 7", "-r 8", "--redirect-dns", "--capture-all-dns", "--layout classic"],
-)  # fmt: skip
-def test_what_may_contradict_is_looked_at(more):
-    assert Options.from_argv([*SIDECAR.split(), *more.split()]).may_contradict()
-
-
-@pytest.mark.parametrize("line", ["", "-p 15001", "-d 80", "-m TPROXY", "-x 10.0.0.0/8", "-i * -d 80", "-i * -m TPROXY", "-b * -x 10.0.0.0/8"])
-def test_nothing_captured_and_an_exception_without_its_rule_are_looked_at(line):
-    assert Options.from_argv(line.split()).may_contradict()
-
-
 OPEN = [("warning", "open-tunnel", "--inbound-tunnel-port")]
 
 
@@ -321,8 +285,7 @@ def test_an_open_tunnel_s_finding_says_what_is_reached_and_what_to_do():
     assert one.message.endswith("; use --inbound-tunnel-port 0, or ISTIO_META_ENABLE_HBONE=true")
 
 
-def test_a_sidecar_without_a_tunnel_has_nothing_that_may_contradict():
-    assert not Options.from_argv([*SIDECAR.split(), "-e", "0"], {}).may_contradict()
+def test_a_sidecar_without_a_tunnel_is_left_alone():
     assert lint(Options.from_argv([*SIDECAR.split(), "-e", "0", "--ipv6=on"], {}), has_tunnel=False) == ()
 
 
