@@ -30,7 +30,7 @@ numbers = itertools.count()
 class Installation(Cluster):
     """A cluster of one node in which Deployments roll, and the chart's release `netinit` in it."""
 
-    controllers = (*CONTROLLERS, "endpointslice-controller", "deployment-controller", "replicaset-controller")
+    controllers = (*CONTROLLERS, "endpointslice-controller", "deployment-controller", "replicaset-controller", "garbage-collector-controller")
 
     def prepare(self, folder):
         """The images and charts of both releases, and the namespaces: of the mesh, of pods that no webhook injects, of init containers."""
@@ -222,6 +222,8 @@ def test_each_webhook_injects_the_init_container_of_each_release_and_the_agent_o
             assert used == cluster.images[init]["init"]
         for node in (OLD, NEW):
             cluster.roll_out(node, node, node, node, "--reset-values")
-            cluster.check_sweeps(made)
+            cluster.until(lambda: 'netinit_node_pods{state="drifted"} 0.0' in cluster.metrics(), "a sweep finds nothing wrong", SECONDS)
+            assert {name: told for _, name in made if (told := cluster.interceptions(name))} == {}
+            cluster.check(made)
     finally:
         cluster.delete(made)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from helm import CHART, HELM, needs_helm
 from netinit.cli.webhook.manifests import objects
 
 RELEASES = sorted((Path(__file__).parents[2] / "golden" / "chart").glob("values-*.yaml"))
@@ -34,3 +38,15 @@ FIXED = {
     "Deployment": ("netinit-webhook", {"app.kubernetes.io/name": "netinit-webhook", "app.kubernetes.io/instance": "netinit", "istio.io/rev": "default"}),
     "DaemonSet": ("netinit-node", {"app.kubernetes.io/name": "netinit-node", "app.kubernetes.io/instance": "netinit"}),
 }
+
+
+@needs_helm
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.stem)
+def test_helm_s_reuse_values_is_refused_before_anything_changes_and_the_message_is_in_the_docs(release, tmp_path):
+    """With that option the installed chart's defaults take the place of those of the new one."""
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    shutil.copy(release, chart / "values.yaml")
+    done = subprocess.run([HELM, "template", "netinit", chart, "--set", IMAGES[0]], capture_output=True, text=True, check=False, env={**os.environ, "HOME": str(tmp_path)})
+    message = "(root): fullnameOverride is required"
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+    assert f"`{message}`" in (Path(__file__).parents[3] / "docs" / "webhook.md").read_text()
