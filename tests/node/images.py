@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).parents[1] / "e2e"), str(Path(__file__).parents[2])]
 from engine import Engine  # noqa: E402 - found by the path above
 
-IMAGES = {"netinit": [], "netinit-node": ["--target=node"]}
+IMAGES = {"netinit": [], "netinit-node": ["--target=node"], "netinit-webhook": ["--target=webhook"]}
 
 
 def main():
