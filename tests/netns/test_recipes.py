@@ -8,9 +8,10 @@ from netinit.options import Interception, interception
 from netinit.options import kinds as option_kinds
 from option_samples import SAMPLES
 from recipes import Copy
-from sweeps import choose
+from sweeps import WHOLE, choose
 
 pytestmark = [pytest.mark.netns, pytest.mark.timeout(1800)]  # each runs tests of its own, in one process; some tables are generated from what the kernel makes of rules
+LONG = pytest.mark.skipif(not WHOLE, reason="the recipes run some thousand tests in a copy: make prove follows them")
 REFERENCE, RECORD, GOLDENS = ("tests/reference.py",), ("tests/recorded.py",), ("-m", "pytest", "-q", "tests/golden/test_rules.py", "--update-golden")
 RECORDED = "tests/unit/rules/recorded/"
 
@@ -96,6 +97,7 @@ def made_up_flags():
     }  # fmt: skip
 
 
+@LONG
 def test_a_flag_of_each_kind_is_two_files_of_the_package_and_a_line_about_releases(tmp_path):
     edits = made_up_flags()
     generated, red = follow(tmp_path, edits, (REFERENCE, GOLDENS), choose(OF_FLAGS, ALL_OF_FLAGS))
@@ -198,6 +200,7 @@ OF_A_TARGET = {
 }
 
 
+@LONG
 def test_a_match_and_a_target_are_class_size_and_reader_and_a_line_in_each_table(tmp_path):
     generated, red = follow(tmp_path, merge(OF_A_MATCH, OF_A_TARGET), (RECORD,), OF_RULES)
     assert red == []
@@ -249,6 +252,7 @@ OF_COMMANDS = (
 )  # fmt: skip
 
 
+@LONG
 def test_a_finding_is_one_file_and_a_command_its_file_its_line_and_its_examples(tmp_path):
     generated, red = follow(tmp_path, merge(OF_A_FINDING, OF_A_COMMAND, OF_A_SUBCOMMAND), (REFERENCE,), choose(OF_COMMANDS, ("tests/unit",)))
     assert red == []
