@@ -35,13 +35,14 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MAIN = Path(__file__).parent.parent / "netinit" / "__main__.py"
-COMMANDS = ("apply", "audit", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch", "why")
+COMMANDS = ("apply", "audit", "check", "convert", "diff", "doctor", "draw", "explain", "lint", "remove", "render", "trace", "verify", "watch", "why")
 PEOPLE, AGENT, WEBHOOK, LABORATORY = "people", "agent", "webhook", "laboratory"
 MODULES = {  # what each kind of process has read, beside what a plain start reads
     PEOPLE: (
-        "backends.ipset", "backends.iptables", "backends.legacy", "backends.libiptc", "backends.lock", "backends.nft_tables", "backends.nftables",
+        "backends.encoded_rules", "backends.ipset", "backends.iptables", "backends.legacy", "backends.libiptc", "backends.lock", "backends.nft_tables", "backends.nftables",
         "cli.init_container", "backends.nft_removal", "kernel.open_pod", "rules.layouts.classic", "rules.layouts.current",
-        "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.outbound", "rules.layouts.tproxy",
+        "rules.layouts.dns", "rules.layouts.inbound", "rules.layouts.log_rules", "rules.layouts.outbound", "rules.layouts.tproxy",
+        "questions.lint.effect_proof", "rules.expressions.compat",
     ),
     AGENT: ("cli.node.agent", "node.supervisor", "node.server", "node.agent"),
     WEBHOOK: ("cli.webhook.serve", "webhook.server"),
@@ -321,6 +322,10 @@ if __name__ == "__main__":
         import_module(f"netinit.{module}")
     for module in FOREIGN[kind]:
         import_module(module)
+    if kind == PEOPLE:  # what each command that reads live rules works out first from the layouts, which are always the same
+        places = import_module("netinit.rules.infer_options.places")
+        for layout in ("classic", "current"):
+            places.find_places(layout)
     if kind == AGENT:  # which begins with this
         preload.load_all(str(MAIN.parent))
     asked, files = _serve(requests)

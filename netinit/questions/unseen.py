@@ -78,12 +78,14 @@ def _is_answered_alike(
     space = compared.before.space
     differing = unite([nothing(space), *[one.region - _differ_by_zone(one) for one in compared.found]])
     begins = in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, *sorted(protocols)) - differing
-    for user in users:
-        first, second = _follow(before, compared.before, begins, user), _follow(after, compared.after, begins, user)
-        if UNKNOWN in first or UNKNOWN in second:
-            return False
-        if any(first.get(key, nothing(space)) != second.get(key, nothing(space)) for key in {*first, *second}):
-            return False
+    sides = [(rules, _list_asked(partition, begins)) for rules, partition in ((before, compared.before), (after, compared.after))]
+    for fate, answering in ((SENT, [None]), (DELIVERED, users)):  # what others answer does not depend on users of this host
+        for user in answering:
+            first, second = (_follow(rules.join(space.family), asked[fate], user) for rules, asked in sides)
+            if UNKNOWN in first or UNKNOWN in second:
+                return False
+            if any(first.get(key, nothing(space)) != second.get(key, nothing(space)) for key in {*first, *second}):
+                return False
     return True
 
 
@@ -109,19 +111,23 @@ def _list_users(*rulesets: Ruleset) -> list[UserAndGroup]:
     return found if len(found) <= MAX_USERS else []
 
 
-def _follow(rules: PodRules, partition: Partition, among: Region, user: UserAndGroup) -> dict[object, Region]:
-    """Where the answers to some packets end, with the packets that are answered; `user` sends those of this host."""
-    empty = nothing(partition.space)
-    asked: dict[tuple[str, Condition], Region] = {}
+def _list_asked(partition: Partition, among: Region) -> dict[str, list[Part]]:
+    """The packets that this host or another one answers, by their fate: one part for each condition in which they arrive."""
+    found: dict[str, dict[Condition, Region]] = {DELIVERED: {}, SENT: {}}
     for part in partition.parts:
-        if part.fate in (DELIVERED, SENT):
-            key = part.fate, part.condition
-            asked[key] = asked.get(key, empty) | part.region & among
+        if part.fate in found and (here := part.region & among):
+            known = found[part.fate].get(part.condition)
+            found[part.fate][part.condition] = known | here if known else here
+    return {fate: [Part(region, fate, condition, ()) for condition, region in asked.items()] for fate, asked in found.items()}
+
+
+def _follow(ruleset: Ruleset, asked: Sequence[Part], user: UserAndGroup | None) -> dict[object, Region]:
+    """Where the answers to some packets end, with the packets that are answered; `user` sends those of this host."""
     found: dict[object, Region] = {}
-    for (fate, condition), region in asked.items():
-        for end in follow_answers(rules.join(partition.space.family), Part(region, fate, condition, ()), user) if region else ():
+    for part in asked:
+        for end in follow_answers(ruleset, part, user):
             now = end.condition
             way = (end.fate, now.source, now.source_port, now.destination, now.out_interface)
             name = UNKNOWN if end.fate == UNKNOWN else DROPPED if end.fate in ENDS else way
-            found[name] = found.get(name, empty) | end.region
+            found[name] = found[name] | end.region if name in found else end.region
     return found

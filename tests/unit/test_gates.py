@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import prefork
 from netinit.base.errors import OptionError, ParseError
 from netinit.testing import assert_captured, assert_holds
 
@@ -108,17 +109,21 @@ def test_the_action_leaves_out_what_it_is_told_to(tmp_path):
     assert (left.returncode, left.stdout, "2 files excluded" in left.stderr) == (0, "", True), left
 
 
-def run_hook(hook, folder, *files):
-    """A hook in this working folder, as pre-commit runs it: with the program that pip installs."""
+def run_hook(hook, folder, *files, in_full=False):
+    """A hook in this working folder, as pre-commit runs it; `in_full`: with the program that pip installs, not in a fork (prefork.py)."""
     program, *words = shlex.split(hook["entry"])
-    line = [str(PROGRAMS / program), *words, *hook.get("args", ()), *files]
-    return subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, cwd=folder)
+    line = [*words, *hook.get("args", ()), *files]
+    if in_full:
+        return subprocess.run([str(PROGRAMS / program), *line], capture_output=True, text=True, check=False, timeout=60, cwd=folder)
+    running = prefork.Running(line, folder=folder)
+    printed = running.communicate(60)
+    return subprocess.CompletedProcess(line, running.returncode, *printed)
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda one: one["id"])
 def test_a_hook_of_pre_commit_runs_our_command_with_files(hook):
     assert shlex.split(hook["entry"])[:2] == ["netinit", hook["id"].removeprefix("netinit-")]
-    done = run_hook(hook, ROOT, str(EXAMPLES / "pod.yaml"), str(EXAMPLES / "compose.yaml"))
+    done = run_hook(hook, ROOT, str(EXAMPLES / "pod.yaml"), str(EXAMPLES / "compose.yaml"), in_full=True)
     assert done.returncode == 0, done
 
 
@@ -226,7 +231,7 @@ def test_the_action_runs_nothing_of_the_checkout_and_finds_what_is_wrong_with_it
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda one: one["id"])
 def test_a_hook_runs_nothing_of_the_checkout_and_takes_no_file_for_an_option(hook, hostile):
     folder, ran = hostile
-    done = [run_hook(hook, folder, *names) for names in (("--ignore-file=a.yaml", "p.yaml"), ("--help", "p.yaml"), ("p.yaml",))]
+    done = [run_hook(hook, folder, *names, in_full=True) for names in (("--ignore-file=a.yaml", "p.yaml"), ("--help", "p.yaml"), ("p.yaml",))]
     assert not ran.exists(), ran.read_text()
     mistaken, missing, alone = done
     assert (mistaken.stdout.replace("; no pod in 1 file", ""), mistaken.returncode) == (alone.stdout, alone.returncode)
@@ -235,7 +240,7 @@ def test_a_hook_runs_nothing_of_the_checkout_and_takes_no_file_for_an_option(hoo
 
 def test_a_hook_with_options_of_its_own_refuses_a_file_that_is_named_as_one(hostile):
     folder, _ = hostile
-    done = run_hook({"entry": "netinit lint --strict"}, folder, "--ignore-file=a.yaml", "p.yaml")
+    done = run_hook({"entry": "netinit lint --strict"}, folder, "--ignore-file=a.yaml", "p.yaml", in_full=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert "'--ignore-file=a.yaml': is an option and also the name of a file here; put -- before the files" in done.stderr
 

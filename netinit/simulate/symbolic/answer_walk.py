@@ -16,7 +16,7 @@ from netinit.simulate.answers import SYN_AND_ACK, UserAndGroup
 from netinit.simulate.condition import KEPT, UNTRACKED, Condition, InitialState, MarkBits
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
-from netinit.simulate.symbolic.chain_walk import Groups, join_groups
+from netinit.simulate.symbolic.chain_walk import Groups, add_group
 from netinit.simulate.symbolic.hook_walk import PacketSets, divide, split_by_route
 from netinit.simulate.symbolic.match_sets import Choice, SymbolicPackets, local, view
 from netinit.simulate.symbolic.partition import ENDS, Part
@@ -206,5 +206,5 @@ class _AnswerSets(PacketSets):
             if condition.state == FOUND:
                 back = {"destination": KEPT} if hook in TRANSLATES_DESTINATION else {"source": KEPT, "source_port": KEPT}
                 now = condition.replace(**back)
-            join_groups(found, {(now, path): region})
+            add_group(found, (now, path), region)
         return found

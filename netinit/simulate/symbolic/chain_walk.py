@@ -56,8 +56,13 @@ def _join(into: Results, more: Results) -> None:
 def join_groups(into: Groups, more: Groups) -> None:
     """Merge packets with the same condition and path. Raises TooManyPartsError."""
     for key, region in more.items():
-        known = into.get(key)
-        into[key] = region if known is None else known | region
+        add_group(into, key, region)
+
+
+def add_group(into: Groups, key: tuple[Condition, Path], region: Region) -> None:
+    """Add packets to those with the same condition and path. Raises TooManyPartsError."""
+    known = into.get(key)
+    into[key] = region if known is None else known | region
     if len(into) > MAX_GROUPS:
         raise TooManyPartsError(
             f"these rules send the traffic more than {MAX_GROUPS} ways at once; ask for single connections (netinit explain)"
@@ -116,7 +121,7 @@ class Walker:
             if fate != PASSED:
                 self._finish(replace(one, region=agreed))
             elif agreed:
-                join_groups(through, {(condition, one.path): agreed})
+                add_group(through, (condition, one.path), agreed)
             disputed |= one.region if fate == UNKNOWN else one.region - agreed
             self._finish(Part(one.region - agreed, UNKNOWN, condition, path, reason))
         for one in [one for outcomes in others for one in outcomes]:  # of other orders only, as matches are uncertain
@@ -145,7 +150,7 @@ class Walker:
         if frame.hooked.turn == EARLY:
             reason = f"the kernel does not show whether {frame.hooked.name} comes first at {frame.hooked.hook}"
             self.doubts.append(Part(region, UNKNOWN, now, path, reason))
-            join_groups(through, {(now, path): region})
+            add_group(through, (now, path), region)
             now = now.replace(early=(*now.early, place))
         elif place in now.early:
             return {(now.replace(early=tuple([one for one in now.early if one != place])), path): region}
@@ -170,7 +175,7 @@ class Walker:
         for run in runs:
             groups, whole[GO_ON] = whole[GO_ON], {}
             for (now, so_far), left in groups.items():
-                _join(whole, self._meet(place, run, Part(left, PASSED, now, so_far)))
+                self._meet(place, run, Part(left, PASSED, now, so_far), whole)
         return whole
 
     def _split(self, place: _ChainFrame) -> list[Run]:
@@ -185,23 +190,25 @@ class Walker:
                 found += [run] if len(run) > 1 and place.hooked.is_final(run[0].rule.target) else [(one,) for one in run]
         return found
 
-    def _meet(self, place: _ChainFrame, run: Run, group: Part) -> Results:
-        """Apply a run of rules, one by one if their matches are uncertain."""
+    def _meet(self, place: _ChainFrame, run: Run, group: Part, results: Results) -> None:
+        """Apply a run of rules, one by one if their matches are uncertain, and add to `results`."""
         self._count(place, run)
         choice, condition, path = self._choose(run, group.condition), group.condition, group.path
-        if len(run) > 1 and choice.certain != choice.possible:
-            return self._meet_each(place, [(loaded,) for loaded in run], group)
-        results = _results({})
-        if left := group.region - choice.certain:
-            results[GO_ON][condition, path] = left
-        if doubt := group.region & (choice.possible - choice.certain):
-            self._doubt(place, run, group, doubt, results)
+        if len(run) > 1 and not choice.is_exact:
+            _join(results, self._meet_each(place, [(loaded,) for loaded in run], group))
+            return
+        left = group.region - choice.certain
+        doubt = nothing(self._space) if choice.is_exact else group.region & (choice.possible - choice.certain)
+        is_over = bool(doubt) and sum(one.doubtful for one in path) >= MAX_DOUBTS
+        if stays := left - doubt if is_over else left:
+            add_group(results[GO_ON], (condition, path), stays)
+        if doubt:
+            self._doubt(place, run, replace(group, region=doubt), results, is_over=is_over)
         if taken := group.region & choice.certain:
             hit = self._meeting(place, run)
             if left and not (run[0].rule.target.calls or place.hooked.is_final(run[0].rule.target)):
                 self._splits[hit] = self._splits.get(hit, 0) + 1
             self._act(place, hit, Part(taken, PASSED, condition, (*path, hit)), results)
-        return results
 
     def _count(self, place: _ChainFrame, run: Run) -> None:
         """Bound the work of a proof, so that foreign rules cannot take hours. Raises TooManyPartsError."""
@@ -218,15 +225,14 @@ class Walker:
             RuleHit(place.hooked.hook, place.hooked.table, place.chain.name, rules, place.hooked.source, doubtful),
         )
 
-    def _doubt(self, place: _ChainFrame, rules: Run, group: Part, doubt: Region, results: Results) -> None:
-        """Follow packets both ways at a rule that may match; after MAX_DOUBTS such rules the end is UNKNOWN."""
-        hit = self._meeting(place, rules, doubtful=True)
+    def _doubt(self, place: _ChainFrame, rules: Run, group: Part, results: Results, *, is_over: bool) -> None:
+        """Follow packets both ways at a rule that may match them; after MAX_DOUBTS such rules (`is_over`) they end as UNKNOWN."""
+        hit, doubt = self._meeting(place, rules, doubtful=True), group.region
         unknown = [match.describe() for match in doubtful(self._space, group.condition, hit.matched, doubt)]
         reason = f"{hit}: it cannot be known here whether {shorten(' and '.join(unknown), MAX_RULE_LENGTH)}"
         undecided = Part(doubt, UNKNOWN, group.condition, (*group.path, hit), reason, by_rule=True)
-        if sum(one.doubtful for one in group.path) >= MAX_DOUBTS:
+        if is_over:
             self.ended.append(undecided)
-            results[GO_ON][group.condition, group.path] -= doubt
             return
         self.doubts.append(undecided)
         # The rule is not on the path, so that packets let go and packets not matched merge again.
@@ -244,7 +250,7 @@ class Walker:
             reason = f"{hit}: netinit does not know the target" if actor.fate == UNKNOWN else str(hit)
             self.ended.append(Part(group.region, actor.fate, now, group.path, reason, by_rule=True))
         else:
-            join_groups(results[verdict], {(now, group.path): group.region})
+            add_group(results[verdict], (now, group.path), group.region)
 
     def _keep_source(self, before: Condition, now: Condition) -> Condition:
         """The condition; a source that it was translated to is unknown where there are many, which would split packets further."""
@@ -265,7 +271,7 @@ class Walker:
         join_groups(results[ACCEPTED], done[ACCEPTED])
         back: Groups = {}
         for (now, so_far), left in done[BACK].items():  # a chain without hits is not on the path
-            join_groups(back, {(now, path[:-1] if so_far == path and now == group.condition else so_far): left})
+            add_group(back, (now, path[:-1] if so_far == path and now == group.condition else so_far), left)
         return back
 
     def _choose(self, run: Run, condition: Condition) -> Choice:
@@ -274,7 +280,8 @@ class Walker:
         found = self._choices.get(key)
         if found is None:
             each = [choose(self._space, condition, loaded.rule) for loaded in run]
-            found = Choice(unite([one.certain for one in each]), unite([one.possible for one in each]))
+            certain = unite([one.certain for one in each])
+            found = Choice(certain, certain if all(one.is_exact for one in each) else unite([one.possible for one in each]))
             self._choices[key] = found
         return found
 
@@ -288,7 +295,7 @@ def _take_steps(steps: Iterable[tuple[Callable[[Part], Groups], bool]], group: P
         for (condition, path), region in came.items():
             for (now, so_far), left in step(Part(region, PASSED, condition, path)).items():
                 done = is_nat and now.translation != group.condition.translation
-                join_groups(translated if done else waiting, {(now, so_far): left})
+                add_group(translated if done else waiting, (now, so_far), left)
     join_groups(waiting, translated)
     return waiting
 

@@ -13,7 +13,7 @@ from netinit.rules.targets import Accept, Return
 from netinit.simulate.condition import KEPT, Condition, InitialState
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, Ruleset
-from netinit.simulate.symbolic.chain_walk import Groups, Walker, join_groups
+from netinit.simulate.symbolic.chain_walk import Groups, Walker, add_group
 from netinit.simulate.symbolic.match_sets import local, view
 from netinit.simulate.symbolic.partition import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
@@ -157,7 +157,9 @@ class PacketSets:
 
     def _pass(self, hook: str, groups: Groups) -> Groups:
         """Traverse a hook and return the packets that pass."""
-        entering = self._part(groups, lambda now: [(self._everything, now.replace(hook=hook))])
+        entering: Groups = {}
+        for (condition, path), region in groups.items():
+            add_group(entering, (condition.replace(hook=hook), path), region)
         for stage in self._ruleset.stages[hook]:
             if stage.name == TRACKING:
                 entering = self._part(entering, self._track)
@@ -189,9 +191,9 @@ class PacketSets:
         others: Groups = {}
         for (condition, path), region in groups.items():
             known = condition.decided if towards else condition.source_decided
-            join_groups(asked if condition.connection and not known else others, {(condition, path): region})
+            add_group(asked if condition.connection and not known else others, (condition, path), region)
         for (condition, path), region in self._walker.ask(stage, asked).items():
-            join_groups(others, {(condition.replace(**decision), path): region})
+            add_group(others, (condition.replace(**decision), path), region)
         return others
 
     def _part(self, groups: Groups, split: Split) -> Groups:
@@ -201,7 +203,7 @@ class PacketSets:
         for (condition, path), region in groups.items():
             for part, now in divided(condition):
                 if here := region & part:
-                    join_groups(found, {(now, path): here})
+                    add_group(found, (now, path), here)
         return found
 
     def _end(self, groups: Groups, fate: str, reason: str = "") -> None:

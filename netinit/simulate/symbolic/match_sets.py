@@ -39,17 +39,24 @@ class Choice:
     certain: Region
     possible: Region
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is known of each packet."""
+        return self.certain.node == self.possible.node
+
     def negated_if(self, negated: bool) -> Choice:
         """The choice, negated if asked; uncertain packets stay uncertain."""
         if not negated:
             return self
         whole = everything(self.certain.space)
-        return Choice(whole - self.possible, whole - self.certain)
+        certain = whole - self.possible
+        return Choice(certain, certain if self.is_exact else whole - self.certain)
 
     def __and__(self, other: Chosen) -> Choice:
         """Packets that both select."""
         assert isinstance(other, Choice)  # noqa: S101 - made by the same Among
-        return Choice(self.certain & other.certain, self.possible & other.possible)
+        certain = self.certain & other.certain
+        return Choice(certain, certain if self.is_exact and other.is_exact else self.possible & other.possible)
 
     def __or__(self, other: Chosen) -> Choice:
         """Packets that either selects."""
@@ -68,7 +75,8 @@ class SymbolicPackets:
         self._now = condition
 
     def of_protocol(self, name: str) -> Choice:
-        return self._named(Dim.PROTOCOL, lambda value: value == name)
+        known = name in self._space.dimension(Dim.PROTOCOL).values
+        return self._exactly(valued(self._space, Dim.PROTOCOL, *[name] * known))
 
     def in_networks(self, networks: tuple[Network, ...], *, source: bool) -> Choice:
         """Packets whose destination (or source) is in one of the networks."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from netinit.base.net import FULL_MASK, Interval, join_ranges
 from netinit.simulate.condition import MarkBits
-from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR
+from netinit.simulate.symbolic.diagram import EVERYTHING, NOTHING
 from netinit.simulate.symbolic.space import BITS, Dim, Dimension, Point, Space
 
 
@@ -19,13 +19,22 @@ class Region:
     node: int
 
     def __and__(self, other: Region) -> Region:
-        return self._combine(AND, other)
+        if self.space is not other.space:
+            raise _of_another_space(self.space)
+        node = self.space.diagram.intersect(self.node, other.node)
+        return self if node == self.node else other if node == other.node else Region(self.space, node)
 
     def __or__(self, other: Region) -> Region:
-        return self._combine(OR, other)
+        if self.space is not other.space:
+            raise _of_another_space(self.space)
+        node = self.space.diagram.unite(self.node, other.node)
+        return self if node == self.node else other if node == other.node else Region(self.space, node)
 
     def __sub__(self, other: Region) -> Region:
-        return self._combine(LESS, other)
+        if self.space is not other.space:
+            raise _of_another_space(self.space)
+        node = self.space.diagram.subtract(self.node, other.node)
+        return self if node == self.node else Region(self.space, node)
 
     def seen_in(self, space: Space) -> Region:
         """The same packets in a space that differs in its host alone."""
@@ -34,11 +43,6 @@ class Region:
     def ignoring(self, name: str) -> Region:
         """All packets that equal a member in every other dimension; of one level, so not a mark."""
         return Region(self.space, self.space.diagram.project(self.node, self.space.dimension(name).level))
-
-    def _combine(self, how: str, other: Region) -> Region:
-        if self.space is not other.space:
-            raise ValueError(f"packets of {self.space.direction} {self.space.family} and of another space")
-        return Region(self.space, self.space.diagram.combine(how, self.node, other.node))
 
     def __bool__(self) -> bool:
         return self.node != NOTHING
@@ -114,6 +118,10 @@ class Region:
         return next((first, to) for (first, _), to in diagram.branches(node) if to != NOTHING)
 
 
+def _of_another_space(space: Space) -> ValueError:
+    return ValueError(f"packets of {space.direction} {space.family} and of another space")
+
+
 def everything(space: Space) -> Region:
     """The set of all packets."""
     return Region(space, EVERYTHING)
@@ -133,8 +141,13 @@ def unite(regions: list[Region]) -> Region:
 
 def within(space: Space, name: str, intervals: Iterable[Interval]) -> Region:
     """Packets whose coordinate in a dimension is in one of the intervals."""
-    joined = join_ranges(sorted(intervals))
-    return Region(space, space.diagram.restrict(space.dimension(name).level, joined)) if joined else nothing(space)
+    level, chosen = space.dimension(name).level, tuple(intervals)
+    known = space.diagram.known
+    node = known.get((level, chosen))
+    if node is None:
+        joined = join_ranges(sorted(chosen))
+        node = known[level, chosen] = space.diagram.restrict(level, joined) if joined else NOTHING
+    return Region(space, node)
 
 
 def valued(space: Space, name: str, *values: str) -> Region:
@@ -168,6 +181,14 @@ def marked(space: Space, name: str, value: int, mask: int) -> Region:
 
 def having_bits(space: Space, mark: MarkBits, value: int, mask: int) -> Region:
     """Packets for which a mark, as a function of their initial ones, equals `value` under the mask."""
+    known = space.diagram.known
+    node = known.get((mark, value, mask))
+    if node is None:
+        node = known[mark, value, mask] = _find_bits(space, mark, value, mask).node
+    return Region(space, node)
+
+
+def _find_bits(space: Space, mark: MarkBits, value: int, mask: int) -> Region:
     wanted, both = value ^ mark.flip, mark.packet & mark.connection & mask
     if value & ~mask or wanted & mask & ~(mark.packet | mark.connection):
         return nothing(space)

@@ -9,7 +9,7 @@ import pytest
 
 from netinit.base.errors import TooManyPartsError
 from netinit.simulate.symbolic import diagram
-from netinit.simulate.symbolic.diagram import AND, EVERYTHING, LESS, NOTHING, OR, Diagram
+from netinit.simulate.symbolic.diagram import EVERYTHING, NOTHING, Diagram
 from sweeps import together
 
 LASTS = (4, 2, 6)
@@ -19,7 +19,7 @@ POINTS = frozenset(product(*[range(last + 1) for last in LASTS]))
 def box(made, sides):
     node = EVERYTHING
     for level, intervals in enumerate(sides):
-        node = made.combine(AND, node, made.restrict(level, intervals))
+        node = made.intersect(node, made.restrict(level, intervals))
     return node
 
 
@@ -38,7 +38,7 @@ def some_set(made, random):
     node, points = NOTHING, frozenset()
     for _ in range(random.randint(0, 4)):
         ends = [sorted((random.randint(0, last), random.randint(0, last))) for last in LASTS]
-        node = made.combine(OR, node, box(made, [[tuple(pair)] for pair in ends]))
+        node = made.unite(node, box(made, [[tuple(pair)] for pair in ends]))
         points |= {point for point in POINTS if all(low <= at <= high for at, (low, high) in zip(point, ends, strict=True))}
     return node, points
 
@@ -48,8 +48,8 @@ def test_sets_are_joined_cut_and_counted_like_sets_of_points(number):
     made, random = Diagram(LASTS), Random(number)
     (one, its), (other, their) = some_set(made, random), some_set(made, random)
     assert points_of(made, one) == its
-    for how, wanted in ((AND, its & their), (OR, its | their), (LESS, its - their)):
-        node = made.combine(how, one, other)
+    for combine, wanted in ((made.intersect, its & their), (made.unite, its | their), (made.subtract, its - their)):
+        node = combine(one, other)
         assert points_of(made, node) == wanted
         assert made.size(node) == len(wanted)
 
@@ -59,7 +59,7 @@ def test_equal_sets_are_one_node_however_they_were_made(number):
     made, random = Diagram(LASTS), Random(number)
     one, _ = some_set(made, random)
     other, _ = some_set(made, random)
-    apart = made.combine(OR, made.combine(LESS, one, other), made.combine(AND, one, other))
+    apart = made.unite(made.subtract(one, other), made.intersect(one, other))
     assert apart == one
 
 

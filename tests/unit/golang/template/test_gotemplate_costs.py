@@ -4,10 +4,16 @@ import pytest
 
 from netinit.golang.errors import TemplateError
 from netinit.golang.sprig import FUNCTIONS
-from netinit.golang.template import Template
+from netinit.golang.template import Template, limits
 
-LOOP = '{{{{ $s := repeat {size} "{text}" }}}}{{{{ range $i, $_ := until 100000 }}}}{{{{ $_ := {call} }}}}{{{{ end }}}}'
+LOOP = '{{{{ $s := repeat {size} "{text}" }}}}{{{{ range $i, $_ := until 10000 }}}}{{{{ $_ := {call} }}}}{{{{ end }}}}'
 LONG = ['printf "%q" $s', "quote $s", "upper $s", "lower $s", "js $s", "html $s", "b32dec $s", "title $s", "snakecase $s"]
+
+
+@pytest.fixture(autouse=True)
+def fewer_steps(monkeypatch):
+    """A tenth of the limit, for loops of a tenth of the turns: what a turn is charged stays the same."""
+    monkeypatch.setattr(limits, "MAX_STEPS", limits.MAX_STEPS // 10)
 
 
 def steps_run_out(call, text, size=2000):
