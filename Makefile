@@ -228,7 +228,7 @@ node: install
 	@test ! -x "$${KUBEBUILDER_ASSETS:-}/kubelet" || { $(MAKE) system PROGRAMS="mmdebstrap" PACKAGES=debian-archive-keyring && $(BIN)/python tests/node/images.py "$(NODE_IMAGES)"; }
 
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
-kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)
+kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (PLACES: names, --simulator before them for its assumptions alone; root; long)
 	@$(BIN)/python tests/kernels/run.py $(PLACES)
 
 compatibility: wants-root $(PACKAGE) ## each Istio release since 1.0: its rules, template and flags, into docs/compatibility.md (NETINIT_ISTIO: Istio's git directory; RELEASES: only these; root)

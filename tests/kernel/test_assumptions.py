@@ -138,7 +138,7 @@ def test_of_two_chains_with_the_priority_of_nat_one_decides_and_the_simulator_le
         pod.run(["nft", "-f", "-"], stdin=f"table ip theirs{port} {{ chain output {{ type nat hook output priority -100; {rules}\n}}\n}}", check=True)
         tables = load_listing(parse_listing(f"*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports {port}\nCOMMIT\n"), IPV4).tables["nat"]
         chains.append(HookedChain(f"ip theirs{port}", tables["OUTPUT"], tables, "nat", "OUTPUT", -100))
-    assert pod.connect(OUTSIDE[0], 80).port == PROXIES[-1]
+    assert pod.connect(OUTSIDE[0], 80, timeout=PATIENCE).port == PROXIES[-1]
     trace = simulate(make_outbound(AROUND[IPV4], OUTSIDE[0], 80, uid=APP_ID, gid=APP_ID), Ruleset(IPV4, foreign=tuple(chains)), AROUND[IPV4])
     assert (trace.fate, "the kernel does not show which it runs first" in trace.reason) == (UNKNOWN, True)
 
@@ -185,7 +185,7 @@ def test_a_redirected_connection_of_ipv6_arrives_at_the_loopback_address_and_its
     with make_pod() as pod:
         program(pod, dialect, wanted)
         talks = predict({family: load_plan(wanted, family) for family in FAMILIES}, wanted, attempts)
-        arrivals = send(pod, attempts)
+        arrivals = send(pod, attempts, PATIENCE)  # each is answered
         assert compare_fates(attempts, talks, arrivals) == []
     assert [(talk.first.last.destination, arrival.local) for talk, arrival in zip(talks, arrivals, strict=True)] == [
         (number_of("::1"), "[::1]:15001"), (number_of("fd77::2"), "[fd77::2]:15006"),
