@@ -56,7 +56,7 @@ NODES = """
 | Bottlerocket | Amazon's 6.1 and 6.12; SELinux, no shell | no: there are only images of whole disks |
 | Talos | long-term kernels; no shell, a root that cannot be written | no: there are only images of whole disks |
 
-On a node that is not here, `netinit doctor` in a pod tells what works ([Troubleshooting](troubleshooting.md)).
+On a node that is not here, `netinit doctor` in a pod says what works.
 """
 SETS = "ip_set"
 
