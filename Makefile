@@ -38,7 +38,7 @@ LINTERS := lint-style lint-types $(SYSTEMS:%=lint-types-%) lint-imports lint-wor
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test playground-test image-test cluster-test node node-test node-endurance mesh-test kernels compatibility clean
+.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test playground-test image-test cluster-test node node-test node-endurance mesh-test kernels compatibility upstream clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -228,12 +228,15 @@ node: install
 	@test ! -x "$${KUBEBUILDER_ASSETS:-}/kubelet" || { $(MAKE) system PROGRAMS="mmdebstrap" PACKAGES=debian-archive-keyring && $(BIN)/python tests/node/images.py "$(NODE_IMAGES)"; }
 
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
-kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (root; long)
+kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (PLACES: names, --simulator before them for its assumptions alone; root; long)
 	@$(BIN)/python tests/kernels/run.py $(PLACES)
 
-compatibility: wants-root $(PACKAGE) ## each Istio release since 1.0: its rules, template and flags, into docs/compatibility.md (NETINIT_ISTIO: Istio's git directory; root)
+compatibility: wants-root $(PACKAGE) ## each Istio release since 1.0: its rules, template and flags, into docs/compatibility.md (NETINIT_ISTIO: Istio's git directory; RELEASES: only these; root)
 	@test -n "$${NETINIT_ISTIO:-}" || { echo "NETINIT_ISTIO must name a git directory of Istio with its tags"; exit 1; }
-	@$(BIN)/python tests/conformance/compatibility.py
+	@$(BIN)/python tests/conformance/compatibility.py $(RELEASES)
+
+upstream: $(PACKAGE) ## what other meshes have changed since the releases that netinit follows, into docs/upstream.md (NETINIT_ISTIO, NETINIT_KUMA, NETINIT_LINKERD, NETINIT_CONSUL: their git directories)
+	@$(BIN)/python tests/conformance/upstream.py
 
 clean: ## remove what was made here
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist site *.egg-info

@@ -3,6 +3,8 @@
 NETINIT_ISTIO names a git directory or clone of Istio with its tags. Run by `make compatibility` as root: rules are compared as the
 kernel lists them, and where they are not equal, `netinit diff` says what that means for packets. What was found is written to
 compatibility.json beside this file, and the page from that.
+
+    python tests/conformance/compatibility.py [1.31 ...]
 """
 
 from __future__ import annotations
@@ -159,8 +161,8 @@ def _read_proof(done: subprocess.CompletedProcess[str]) -> tuple[str, tuple[tupl
     if done.returncode not in {0, 3}:
         raise RuntimeError(done.stderr)
     (pair,) = json.loads(done.stdout)["compared"]
-    found = dict.fromkeys((_LINK_LOCAL.sub("", one["who"][0]), one["before"], one["after"]) for one in pair["differences"])
-    return (DIFFER if found else PROVED), tuple(found)
+    found = {(_LINK_LOCAL.sub("", one["who"][0]), one["before"], one["after"]) for one in pair["differences"]}
+    return (DIFFER if found else PROVED), tuple(sorted(found))  # they come in the order of addresses, that of a device among them
 
 
 def _counted(listing: str) -> str:
@@ -273,7 +275,7 @@ def _is_taken(words: list[str], environ: dict[str, str]) -> bool:
 
 
 def _number(tag: str) -> tuple[int, ...]:
-    return tuple(map(int, tag.split(".")))
+    return tuple(map(int, tag.partition("-")[0].split(".")))
 
 
 def find_kubernetes(istio: Istio, tag: str) -> str:
@@ -305,18 +307,21 @@ def read_release(istio: Istio, minor: int) -> dict[str, object]:
     return json.loads(json.dumps(found))
 
 
-def main() -> None:
-    """Write the data and the page."""
+def main(names: list[str]) -> None:
+    """Write the data and the page; `names`: of the minor releases that are read anew, as 1.31. The others keep what was found before."""
     istio = Istio(os.environ["NETINIT_ISTIO"])
+    minors = {f"1.{minor}": minor for minor in istio.releases}
+    if unknown := [name for name in names if name not in minors]:
+        sys.exit(f"{unknown[0]!r} is no release; these are: {', '.join(minors)}")
+    found = {one["minor"]: one for one in json.loads(DATA.read_text("utf-8"))["releases"]}
     programs = [_version(program) for program in ("iptables-nft", "nft")]
-    releases = []
-    for minor in istio.releases:
-        releases.append(read_release(istio, minor))
-        print(releases[-1]["tag"], *Counter((one["backend"], one["result"]) for one in releases[-1]["compared"]).items(), flush=True)
+    for name in names or minors:
+        one = found[minors[name]] = read_release(istio, minors[name])
+        print(one["tag"], *Counter((each["backend"], each["result"]) for each in one["compared"]).items(), flush=True)
+        data = {"programs": programs, "releases": [found[minor] for minor in sorted(found)]}  # written at once: who stops keeps what was found
+        DATA.write_text(json.dumps(data, separators=(",", ":")).replace('{"case"', '\n{"case"').replace('{"minor"', '\n{"minor"') + "\n")
+        PAGE.write_text(write_page(data))
     record_rules(istio)
-    data = {"programs": programs, "releases": releases}
-    DATA.write_text(json.dumps(data, separators=(",", ":")).replace('{"case"', '\n{"case"').replace('{"minor"', '\n{"minor"') + "\n")
-    PAGE.write_text(write_page(data))
 
 
 def _version(program: str) -> str:
@@ -324,4 +329,4 @@ def _version(program: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

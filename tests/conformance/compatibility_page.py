@@ -68,6 +68,7 @@ INTRODUCTION = """\
 # Compatibility with Istio's releases
 
 netinit programs the rules of the newest Istio release. For an older one, add all [options below](#options-for-older-releases) for its release.
+What Istio and other meshes have changed since then: [What other meshes have changed](upstream.md).
 
 - **rules**: the release's own cases: golden files or Go tests of its `istio-iptables`, up to 1.4 its shell script. Istio's rules and those of netinit
   with `--istio-exact` are loaded into the kernel. `equal`: the same listing, in order. `proved`: [`netinit diff`](commands/diff.md) proves that no

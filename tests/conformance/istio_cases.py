@@ -72,9 +72,13 @@ class Istio:
 
     @functools.cached_property
     def releases(self) -> dict[int, str]:
-        """The last patch release of each minor release of Istio 1, by the minor number."""
-        found = sorted(tuple(map(int, tag.split("."))) for tag in self.git("tag").split() if re.fullmatch(r"1\.\d+\.\d+", tag))
-        return {minor: f"{major}.{minor}.{patch}" for major, minor, patch in found}
+        """The last patch release of each minor release of Istio 1, by the minor number; its newest candidate where none is released yet."""
+        found: dict[int, tuple[tuple[bool, int, int], str]] = {}
+        for tag in self.git("tag").split():
+            if read := re.fullmatch(r"1\.(\d+)\.(\d+)(?:-rc\.(\d+))?", tag):
+                rank = (read[3] is None, int(read[2]), int(read[3] or 0))
+                found[int(read[1])] = max((rank, tag), found.get(int(read[1]), (rank, tag)))
+        return {minor: tag for minor, (_, tag) in sorted(found.items())}
 
     @functools.cache  # noqa: B019  # one for each run
     def files(self, tag: str) -> tuple[str, ...]:

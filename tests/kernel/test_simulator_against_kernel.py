@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.netns, pytest.mark.timeout(1800)]
 ANY = st.one_of(*[made_options(interfaces=(NEIGHBOUR,))] * 3, made_ambient_options(interfaces=(NEIGHBOUR,)))
 
 
-def test_every_connection_ends_where_the_simulator_says(dialect, pod, capsys):
+def test_every_connection_ends_where_the_simulator_says(dialect, pod, capsys, record_property):
     made = Counter()
 
     @seed(SEED)
@@ -74,6 +74,7 @@ def test_every_connection_ends_where_the_simulator_says(dialect, pod, capsys):
     try:
         hold()
     finally:
+        record_property("connections", made["connections"])
         with capsys.disabled():
             print(f"\n{dialect}: {made['connections']} connections, {made['repeated']} batches repeated, seed {SEED}")
 

@@ -3,7 +3,8 @@
     python3 tests/kernels/inside.py ANSWER PARTS
 
 appends one line of JSON to ANSWER, a file or a terminal, after each part and each test, and {"ended": true} as the last: who
-runs out of time keeps what there is. PARTS is `all`, or `errors` for apply and the doctor alone. Imported by nothing.
+runs out of time keeps what there is. PARTS is `all`, `errors` for apply and the doctor alone, or `simulator` for the tests of its
+assumptions alone. Imported by nothing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Answer:
 
 
 class Recorder:
-    """A plugin of pytest that tells how each test ended, as {"test", "outcome", "reason"}."""
+    """A plugin of pytest that tells how each test ended, as {"test", "outcome", "reason"} and what the test recorded of itself."""
 
     def __init__(self, answer: Answer):
         self.answer = answer
@@ -43,15 +44,16 @@ class Recorder:
     def pytest_runtest_logreport(self, report):
         if report.when == "call" or report.outcome != "passed":
             reason = report.longrepr[2] if report.skipped else report.longreprtext[-2000:]
-            self.answer.add(test={"test": report.nodeid, "outcome": report.outcome, "reason": reason})
+            self.answer.add(test={"test": report.nodeid, "outcome": report.outcome, "reason": reason, **dict(report.user_properties)})
 
 
-def run_tests(answer: Answer) -> None:
+def run_tests(answer: Answer, parts: str) -> None:
     os.environ["NETINIT_SWEEPS"] = "all"  # each chosen test, on whichever backend
+    os.environ["NETINIT_CONNECTIONS"] = str(chosen.CONNECTIONS)
     import pytest
 
     words = ["--rootdir", str(ROOT), "--timeout", str(DEADLINE), "--require-netns", "-p", "no:cacheprovider"]
-    code = pytest.main([*words, *chosen.tests()], plugins=[Recorder(answer)])
+    code = pytest.main([*words, *chosen.tests(parts)], plugins=[Recorder(answer)])
     if code not in (0, 1):
         raise SystemExit(f"pytest ended with {code}")
 
@@ -92,9 +94,9 @@ def main(path: str, parts: str) -> None:
     versions = {name: (run(command)["stdout"].splitlines() or [""])[0] for name, command in PROGRAMS.items()}
     answer, spent = Answer(path), {}
     answer.add(facts={"kernel": platform.release(), "python": platform.python_version(), **versions})
-    works = {"apply": lambda: answer.add(apply=try_apply()), "doctor": lambda: answer.add(doctor=ask_doctor())}
-    if parts == "all":
-        works["tests"] = lambda: run_tests(answer)
+    works = {} if parts == "simulator" else {"apply": lambda: answer.add(apply=try_apply()), "doctor": lambda: answer.add(doctor=ask_doctor())}
+    if parts != "errors":
+        works["tests"] = lambda: run_tests(answer, parts)
     for name, work in works.items():
         began = time.monotonic()
         work()

@@ -1,8 +1,9 @@
 """`make kernels`: asks every kernel and every root, keeps the answers in the cache and writes docs/kernels.md.
 
-    python tests/kernels/run.py [NAME...]
+    python tests/kernels/run.py [--simulator] [NAME...]
 
-A NAME (see PLACES) chooses what is asked anew; the others keep the answers that they gave before. Where the processor is emulated,
+A NAME (see PLACES) chooses what is asked anew; the others keep the answers that they gave before. With --simulator only the simulator's
+assumptions are asked; what they came to is kept in simulator.json beside this file. Where the processor is emulated,
 a kernel takes some three minutes of this computer's, and only those that nobody else wants.
 """
 
@@ -17,12 +18,14 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from debian import CACHE, Kernel, make_root
 from places import ROOT, compile_project, copy_project, in_machine, in_root
-from table import complaints, render
+from table import complaints, render, replace_simulator, summarize_simulator
 
 PAGE = ROOT / "docs" / "kernels.md"
+HELD = Path(__file__).with_name("simulator.json")
 LIMIT = 1800  # seconds of the processor for one place
 PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "busybox": "busybox-static", "cpio": "cpio",
@@ -52,25 +55,25 @@ def find_obstacle() -> str | None:
     return f"make kernels wants more programs; as root: apt-get install {' '.join(missing)}" if missing else None
 
 
-def ask_root(suite: str, work: Path) -> object:
+def ask_root(suite: str, parts: str, work: Path) -> object:
     project = work / "project"
     if not project.exists():
         copy_project(project)
-    return in_root(make_root(suite), project, limit=LIMIT)
+    return in_root(make_root(suite), project, parts=parts, limit=LIMIT)
 
 
-def ask_kernel(suite: str, flavour: str, root: str, without: tuple[str, ...], work: Path) -> object:
+def ask_kernel(suite: str, flavour: str, root: str, without: tuple[str, ...], parts: str, work: Path) -> object:
     kernel, programs = Kernel(suite, flavour), make_root(root)
     project = work / "project"
     if not project.exists():
         copy_project(project)
-    compile_project(project, programs)
-    return in_machine(kernel, programs, project, without=without, parts="errors" if without else "all", limit=LIMIT)
+    compile_project(project, programs, parts)
+    return in_machine(kernel, programs, project, without=without, parts="errors" if without else parts, limit=LIMIT)
 
 
-def ask(name: str, work: Path) -> dict[str, object]:
+def ask(name: str, parts: str, work: Path) -> dict[str, object]:
     """The place as table.py reads it; a failure is told and stands in the table."""
-    asked: Callable[[], object] = partial(ask_root, ROOTS[name], work) if name in ROOTS else partial(ask_kernel, *KERNELS[name], work)
+    asked: Callable[[], object] = partial(ask_root, ROOTS[name], parts, work) if name in ROOTS else partial(ask_kernel, *KERNELS[name], parts, work)
     began = time.monotonic()
     place: dict[str, object] = {"name": name, "without": KERNELS[name][-1] if name in KERNELS else ()}
     try:
@@ -81,24 +84,45 @@ def ask(name: str, work: Path) -> dict[str, object]:
     return place
 
 
-def main(names: list[str]) -> int:
+def keep_simulator(place: dict[str, Any]) -> None:
+    """Add what a place said of the simulator to the data, in the order of PLACES."""
+    found = json.loads(HELD.read_text("utf-8"))
+    if summed := summarize_simulator(place["answer"]):
+        found[place["name"]] = summed
+        HELD.write_text(json.dumps({name: found[name] for name in PLACES if name in found}, indent=1) + "\n", "utf-8")
+
+
+def main(words: list[str]) -> int:
+    parts, names = ("simulator", words[1:]) if words[:1] == ["--simulator"] else ("all", words)
     if obstacle := find_obstacle():
         print(obstacle)
         return 1
     if unknown := [name for name in names if name not in PLACES]:
         print(f"{unknown[0]!r} is no place; these are: {', '.join(PLACES)}")
         return 1
-    answers = CACHE / "answers"
-    answers.mkdir(parents=True, exist_ok=True)
-    kept = {name: answers / f"{name}.json" for name in PLACES}
+    names = names or [name for name in PLACES if parts == "all" or not (name in KERNELS and KERNELS[name][-1])]
+    asked = []
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
-        for name in names or PLACES:
-            kept[name].write_text(json.dumps(ask(name, Path(work))))
-            places = [json.loads(path.read_text()) if path.exists() else {"name": one, "failure": "not asked yet"} for one, path in kept.items()]
-            PAGE.write_text(render(places))  # at once: who stops a long run keeps what it found
-    wrong = [line for place in places if place["name"] in (names or PLACES) for line in complaints(place)]
-    print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(names or PLACES)} places asked, {len(wrong)} complaints"]))
+        for name in names:
+            asked.append(ask(name, parts, Path(work)))
+            if "answer" in asked[-1] and not asked[-1]["without"]:
+                keep_simulator(asked[-1])
+            write_page(asked[-1] if parts == "all" else None)  # at once: who stops a long run keeps what it found
+    wrong = [line for place in asked for line in complaints(place)]
+    print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(names)} places asked, {len(wrong)} complaints"]))
     return int(bool(wrong))
+
+
+def write_page(place: dict[str, object] | None) -> None:
+    """Write the page; `place`: one that was asked for everything. Without one, only the simulator's part is new."""
+    page = PAGE.read_text("utf-8")
+    if place:
+        answers = CACHE / "answers"
+        answers.mkdir(parents=True, exist_ok=True)
+        kept = {name: answers / f"{name}.json" for name in PLACES}
+        kept[str(place["name"])].write_text(json.dumps(place))
+        page = render(json.loads(path.read_text()) if path.exists() else {"name": one, "failure": "not asked yet"} for one, path in kept.items())
+    PAGE.write_text(replace_simulator(page, json.loads(HELD.read_text("utf-8"))), "utf-8")
 
 
 if __name__ == "__main__":

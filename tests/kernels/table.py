@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chosen import BACKENDS, CHOSEN, FEATURES
+from chosen import ASSUMPTIONS, BACKENDS, CHOSEN, FEATURES
 
 Place = Mapping[str, Any]
 MOST, FEW = 160, 40  # characters of a message in a cell; of the reason for skipping a test
@@ -35,6 +35,28 @@ LACKS = """
 ## What is missing is named
 
 The exit code and error of `netinit apply` where it could not program. Without address sets nothing fails: each network gets a rule.
+"""
+SIMULATOR = "## What the simulator takes for granted"
+HELD = f"""{SIMULATOR}
+
+`explain`, `audit`, `diff` and `verify` predict what the kernel does with a packet. An experiment or many random connections hold each assumption to a
+kernel; `make kernels PLACES='--simulator …'` asks for these alone. The kernels that are not named were not asked.
+
+"""
+# Systems of nodes whose kernels are not Debian's: what their makers say of the kernel, and the rig, or why there is none.
+NODES = """
+## Nodes of other systems
+
+| system | kernel | tried |
+| --- | --- | --- |
+| AKS (Ubuntu, Azure Linux) | Azure's own builds | no: none of Debian's suites has them |
+| GKE Sandbox (gVisor) | gVisor's own network stack, which has no nf_tables and no policy rules | Debian's runsc (20221219): `doctor` says that pods will not work, `apply` fails with code 1 and changes nothing; GKE's is newer |
+| OpenShift (RHCOS) | RHEL's 5.14 with backports; SELinux | no: none of Debian's suites has them |
+| Flatcar | long-term kernels; no Python | no: there are only images of whole disks |
+| Bottlerocket | Amazon's 6.1 and 6.12; SELinux, no shell | no: there are only images of whole disks |
+| Talos | long-term kernels; no shell, a root that cannot be written | no: there are only images of whole disks |
+
+On a node that is not here, `netinit doctor` in a pod says what works.
 """
 SETS = "ip_set"
 
@@ -119,6 +141,37 @@ def versions_of(place: Place) -> Iterable[tuple[str, ...]]:
         facts = place["answer"]["facts"]
         iptables, nft, ipset = (re.sub(r"^\w+ v?|,? .*", "", facts[name]) for name in ("iptables", "nft", "ipset"))
         yield (place["name"], facts["kernel"], iptables, nft, ipset, facts["python"])
+
+
+def summarize_simulator(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What an answer says of the simulator's assumptions: how the tests of each ended, and how many random connections there were."""
+    held = {}
+    for name, test in ASSUMPTIONS.items():
+        ends = {one["outcome"] for one in answer["tests"] if one["test"].partition("[")[0] == test}
+        worst = next((end for end in ("failed", "skipped", "passed") if end in ends), "")
+        if worst:
+            held[name] = worst
+    connections = sum(one.get("connections", 0) for one in answer["tests"])
+    return {"kernel": answer["facts"]["kernel"], "held": held, "connections": connections} if answer.get("ended") else {}
+
+
+def render_simulator(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page's part about the simulator, and about systems that were not tried; `found`: what was summarized, by place."""
+    rows = []
+    for name in ASSUMPTIONS:
+        ended: dict[str, list[str]] = {}
+        for one in found.values():
+            kernels = ended.setdefault(one["held"].get(name, "not tried"), [])
+            kernels += [one["kernel"]] * (one["kernel"] not in kernels)
+        cells = [", ".join(ended.pop("passed", [])) or "none", "; ".join(f"**{end}**: {', '.join(kernels)}" for end, kernels in ended.items())]
+        rows.append((name, *cells))
+    counts = "".join(f"- {one['kernel']} ({place}): {one['connections']} random connections\n" for place, one in found.items())
+    return f"{HELD}{write_table(('assumption', 'held on', 'not held on'), rows)}\n{counts}{NODES}"
+
+
+def replace_simulator(page: str, found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page with this part written anew, which is its last."""
+    return f"{page.partition(SIMULATOR)[0].rstrip()}\n\n{render_simulator(found)}"
 
 
 def merge(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:

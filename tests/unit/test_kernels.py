@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -122,6 +123,38 @@ def test_what_a_machine_told_is_one_answer_and_a_line_cut_short_ends_it(tmp_path
         places.read_answer(told, "panic")
 
 
+def held(*ends, connections=0):
+    """An answer whose test of random connections ended so, once for each backend."""
+    tests = [{"test": f"{chosen.RANDOM}[{number}]", "outcome": end, "reason": "", "connections": connections} for number, end in enumerate(ends)]
+    return answer() | {"facts": {"kernel": "6.1"}, "tests": tests}
+
+
+@pytest.mark.parametrize(("ends", "held_to"), [(("passed", "passed"), "passed"), (("passed", "skipped"), "skipped"), (("failed", "passed"), "failed")])
+def test_an_assumption_is_held_where_each_of_its_tests_passed(ends, held_to):
+    (name,) = [name for name, test in chosen.ASSUMPTIONS.items() if test == chosen.RANDOM]
+    found = table.summarize_simulator(held(*ends, connections=250))
+    assert found == {"kernel": "6.1", "held": {name: held_to}, "connections": 500}
+    (row,) = re.findall(rf"^\| {re.escape(name)} \|.*$", table.render_simulator({"a": found}), re.MULTILINE)
+    assert row.endswith("| 6.1 |  |" if held_to == "passed" else f"| none | **{held_to}**: 6.1 |")
+
+
+def test_of_a_kernel_that_did_not_come_to_its_end_nothing_is_said():
+    assert table.summarize_simulator(held("passed") | {"ended": False}) == {}
+
+
+def test_only_the_simulators_part_of_the_page_is_written_anew():
+    page = table.render([{"name": "6.1", "answer": answer()}])
+    once = table.replace_simulator(page, {})
+    assert once.startswith(page)
+    assert table.replace_simulator(once, {"a": table.summarize_simulator(held("passed"))}).startswith(page)
+    assert table.replace_simulator(once, {}) == once
+
+
+def test_the_page_says_of_the_simulator_what_the_data_say():
+    page = (ROOT / "docs" / "kernels.md").read_text("utf-8")
+    assert page == table.replace_simulator(page, json.loads((ROOT / "tests" / "kernels" / "simulator.json").read_text("utf-8")))
+
+
 def test_every_row_has_as_many_cells_as_its_head():
     page = table.render([{"name": "6.1", "answer": answer(outcome="skipped")}, {"name": "6.2", "failure": "a | b"}])
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
@@ -134,7 +167,7 @@ def test_messages_become_one_short_line_that_is_no_markup():
 
 
 def test_every_chosen_test_exists():
-    for name in chosen.tests():
+    for name in chosen.tests("all"):
         path, _, rest = name.partition("::")
         assert f"def {rest.partition('[')[0]}(" in (ROOT / path).read_text(), name
 
