@@ -11,7 +11,7 @@ from netinit.rules.iptables.compare import FamilyRules
 from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, keys_of, target_of
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.iptables.sets import render_preparation, use_sets
+from netinit.rules.iptables.sets import find_preparation, use_sets
 from netinit.rules.iptables.transition import target_from_listing, target_from_plan, write_transition
 from netinit.rules.iptables.write import write_plan, write_rule
 from netinit.rules.model import Plan
@@ -35,6 +35,7 @@ __all__ = [
     "Surroundings",
     "describe_plan",
     "family_rules",
+    "find_preparation",
     "holds_foreign_rules",
     "keep_foreign_rules",
     "load_plan",
@@ -45,7 +46,6 @@ __all__ = [
     "parse_listing",
     "parse_rule",
     "plan",
-    "render_preparation",
     "render_restore",
     "render_script",
     "settled",

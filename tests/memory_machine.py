@@ -146,11 +146,6 @@ class MemoryMachine(Machine):
         rules = sorted(self.link.rules, key=lambda rule: rule.priority)
         return "\n".join([*lines, *map(repr, rules), *sorted(map(repr, self.link.routes)), *self.link.addresses])
 
-    @staticmethod
-    def auto_order() -> tuple[str, ...]:  # type: ignore[override] # a static method there, too
-        """Every backend in the order of the table, whatever programs the machine that runs the tests has."""
-        return AUTO_ORDER
-
     def has_capability(self, number: int) -> bool:
         return number in self.capabilities
 

@@ -1,4 +1,4 @@
-"""Backends: the programs and libraries that change rules in the kernel.
+"""Backends: what changes rules in the kernel.
 
 In this process's network namespace a backend observes the live rules, pure code computes a change to the plan, and the
 backend commits it or rolls it back, all families or none. A new backend is a module here and a line in
@@ -10,9 +10,9 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from netinit.base.logs import Log
-from netinit.base.net import FAMILIES, IPV4, Family
+from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
-from netinit.kernel import detect, run
+from netinit.kernel import detect
 from netinit.kernel.netlink import INET, OF_IPTABLES
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, RunOptions
 from netinit.rules.model import BUILTIN_CHAINS, NFT_PREFIXES, Plan, expected_base
@@ -123,9 +123,9 @@ class Comparison(ABC):
 
 
 class Change(Record):
-    """A change to commit: the input for each program, and the state to roll back to."""
+    """A change to commit, and the state to roll back to."""
 
-    scripts: dict[str, str]  # destination (family name, or the backend's name) -> input
+    scripts: dict[str, str]  # destination (family name, or the backend's name) -> input, of backends that have any
     before: State
     plan: Plan
 
@@ -151,7 +151,7 @@ class Lock:
 
 
 class Backend(ABC):
-    """A program or library that programs the kernel."""
+    """One way to program the kernel."""
 
     name: str
 
@@ -193,7 +193,7 @@ def load(name: str, options: RunOptions, families: tuple[Family, ...]) -> Backen
     line = BACKENDS[name]
     longest = max(len(options.exclude_outbound_cidrs), len(options.outbound_cidrs))
     is_long = 0 < options.ipset_threshold < longest
-    with_sets = line.with_sets and ((is_long and run.find("ipset")) or _has_sets(line.variant))
+    with_sets = line.with_sets and (is_long or _has_sets(line.variant))
     module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
     # Imported on use: libiptc alone takes tens of milliseconds.
@@ -208,7 +208,7 @@ def _may_hold_rules(family: Family, table: str) -> bool:
 
     try:
         return legacy_tables.holds_rules(family, table)
-    except OSError:  # NET_RAW is missing; the programs report it
+    except OSError:  # NET_RAW is missing; the backend reports it
         return True
 
 
@@ -224,23 +224,6 @@ def _has_sets(variant: str) -> bool:
 def readers(name: str) -> tuple[str, ...]:
     """Return the backends that read the same tables, including this one."""
     return tuple([line.name for line in BACKENDS.values() if line.tables == BACKENDS[name].tables])
-
-
-def is_installed(name: str) -> bool:
-    """Whether the backend's programs are installed; True if it needs none."""
-    line = BACKENDS[name]
-    return not line.package or bool(detect.find_restore(line.variant, IPV4))
-
-
-def auto_order() -> tuple[str, ...]:
-    """Return the backends in the order of auto.
-
-    Native tables come before legacy ones where no program lists these. Where only the programs for legacy tables are
-    installed, iptables-nft comes last.
-    """
-    nft, legacy = [bool(detect.find_restore(BACKENDS[FIRST_WITH[tables]].variant, IPV4)) for tables in (NF_TABLES, LEGACY_TABLES)]
-    late = NF_TABLES if legacy and not nft else "" if legacy else LEGACY_TABLES
-    return tuple(sorted(AUTO_ORDER, key=lambda name: BACKENDS[name].tables == late))
 
 
 def populated(options: RunOptions, *, thorough: bool = True) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""Messages of iptables, nft, ipset, libiptc and the kernel: cause and remedy. Loaded only after a failure.
+"""Errors of the kernel, and of libiptc: cause and remedy. Loaded only after a failure.
 
-The programs run in the C locale, so messages are those of their sources and of strerror(3).
+Words are those of strerror(3) in the C locale.
 """
 
 from __future__ import annotations
@@ -12,39 +12,30 @@ from netinit.base.errors import (
     BackendUnavailableError,
     BusyError,
     KernelFeatureError,
-    LateError,
-    LockedError,
     NetinitError,
 )
 from netinit.base.net import IPV4
-from netinit.kernel import read_text, run
+from netinit.kernel import read_text
 from netinit.kernel.capabilities import advise
 from netinit.options import FIRST_WITH, LAYOUTS, TABLES_OF_OUR_OWN, Interception
 
-# Causes: a privilege is missing, the kernel lacks support, one of the two, still in use, too large, refused.
-PRIVILEGE, SUPPORT, EITHER, IN_USE, TOO_LARGE, REFUSED = "privilege", "support", "either", "in use", "too large", "refused"
+# Causes: a privilege is missing, the kernel lacks support, one of the two, too large, refused.
+PRIVILEGE, SUPPORT, EITHER, TOO_LARGE, REFUSED = "privilege", "support", "either", "too large", "refused"
 BUSY = "busy"  # temporarily in use
-LATE = "late"  # killed by netinit.kernel.run
-IPTABLES, IPSET = "iptables", "ipset"
 WITHOUT_FEATURE = "the kernel lacks a feature"
 ON_THE_NODE = "on the node"
 
 
-CAUSES = {  # by program and its words; the first match counts
-    IPSET: ((LATE, (run.KILLED_LATE,)), (IN_USE, ("in use",))),
-    IPTABLES: (
-        (LATE, (run.KILLED_LATE,)),
-        (BUSY, ("Resource temporarily unavailable", "Device or resource busy")),
-        (PRIVILEGE, ("Permission denied", "Operation not permitted", "you must be root")),
-        (EITHER, ("unable to initialize table",)),  # of iptables-legacy-restore, for every cause
-        (TOO_LARGE, ("Message too long", "No buffer space available")),
-        (SUPPORT, (
-            "Protocol not supported", "Operation not supported", "Protocol not available", "No such file or directory",
-            "Address family not supported", "do you need to insmod", "Table does not exist", "is incompatible, use 'nft' tool",
-            "No chain/target/match by that name", "Could not fetch rule set generation id",
-        )),
-    ),
-}  # fmt: skip
+CAUSES = (  # by words of an iptables backend; the first match counts
+    (BUSY, ("Resource temporarily unavailable", "Device or resource busy")),
+    (PRIVILEGE, ("Permission denied", "Operation not permitted")),
+    (EITHER, ("unable to initialize table",)),
+    (TOO_LARGE, ("Message too long", "No buffer space available")),
+    (SUPPORT, (
+        "Protocol not supported", "Operation not supported", "Protocol not available", "No such file or directory",
+        "Address family not supported",
+    )),
+)  # fmt: skip
 # Causes by errno(3), when a table is opened or a transaction refused
 NUMBERS = {1: PRIVILEGE, 13: PRIVILEGE, 2: SUPPORT, 3: SUPPORT, 92: SUPPORT, 97: SUPPORT, 11: BUSY, 16: BUSY}
 NUMBERS_OF_NF_TABLES = {**NUMBERS, 22: SUPPORT, 93: SUPPORT, 95: SUPPORT, 90: TOO_LARGE, 105: TOO_LARGE}
@@ -56,7 +47,6 @@ NEEDS_ROOM = (
     " list fewer networks, or raise net.core.wmem_max on the node"
 )
 TRY_AGAIN = "the kernel is busy: try again, or let --retries do it"
-OTHER_LOCK = "it waits for another lock than XTABLES_LOCKFILE names: use a newer iptables"
 NF_TABLES, NFT_COMPAT = "nf_tables", "nf_tables, nft_compat"
 MODULES = {  # kernel modules to load on the node if the message names none
     "nft": f"{NFT_COMPAT}, xt_REDIRECT, xt_owner and the like",
@@ -65,25 +55,17 @@ MODULES = {  # kernel modules to load on the node if the message names none
     "legacy IPv6": "ip6_tables, ip6table_nat, xt_REDIRECT, xt_owner and the like",
     "native": f"{NF_TABLES}, nft_chain_nat, nft_redir, nft_ct and (for TPROXY) nft_tproxy, nft_socket",
 }
-_EXTENSION, _MISSING = "Extension ", "missing kernel module?"  # around the name of an extension that libxtables did not find
 # other extensions have modules named xt_NAME
 _SHARED = {"tcp": "xt_tcpudp", "udp": "xt_tcpudp", "MARK": "xt_mark", "CONNMARK": "xt_connmark"}
-_ALWAYS_THERE = "xt_tcpudp"  # if even this is missing, nft_compat is: iptables-nft cannot query extensions
-_NO_NFT = ("Could not fetch rule set generation id", "cache initialization failed", "Unable to initialize Netlink socket")
 # how the names of table modules begin
 _LEGACY = {"legacy IPv4": ("ip_tables", "iptable"), "legacy IPv6": ("ip6_tables", "ip6table")}
 _CHAIN_OF_NAT = "chain nat"
 _OF_FAMILIES = ("fib", "reject")  # their modules are named nft_NAME_FAMILY
 
 
-def cause_of(program: str, output: str) -> str:
-    """Return the cause of a program's message; REFUSED if it is unknown."""
-    return next((cause for cause, words in CAUSES[program] if any(one in output for one in words)), REFUSED)
-
-
-def lacking(output: str) -> tuple[str, ...]:
-    """Return the modules of extensions that libxtables, by its warnings, did not find in the kernel."""
-    return _name_modules([part.split()[0] for part in output.split(_EXTENSION)[1:] if _MISSING in part])
+def cause_of(output: str) -> str:
+    """Return the cause of a message; REFUSED if it is unknown."""
+    return next((cause for cause, words in CAUSES if any(one in output for one in words)), REFUSED)
 
 
 def _name_modules(extensions: Iterable[str]) -> tuple[str, ...]:
@@ -92,24 +74,12 @@ def _name_modules(extensions: Iterable[str]) -> tuple[str, ...]:
     ]))
 
 
-def condense(output: str) -> str:
-    """Return the message without these warnings and reduced to the first failed line, if anything is left."""
-    first, *warnings = output.split(f"Warning: {_EXTENSION}")
-    words = " ".join([first, *[part.partition(_MISSING)[2] for part in warnings]]).split()
-    head, *failed = " ".join(words).split(" line ")
-    more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-    return " line ".join([head, *failed[:1]]) + more if words else output
-
-
 def _modules_of_iptables(output: str, modules: str) -> str:
-    missing = lacking(output)
-    if modules == "nft" and (any(words in output for words in _NO_NFT) or _ALWAYS_THERE in missing):
-        return NFT_COMPAT
     table = output.partition("unable to initialize table '")[2].partition("'")[0]
     if table and modules in _LEGACY:
         core, prefix = _LEGACY[modules]
         return f"{core}, {prefix}_{table}"
-    return ", ".join(missing) or MODULES[modules]
+    return MODULES[modules]
 
 
 def explain_other_route(step: str, family: int, table: int) -> ApplyError:
@@ -120,16 +90,12 @@ def explain_other_route(step: str, family: int, table: int) -> ApplyError:
     return ApplyError(f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}")
 
 
-def explain_iptables(output: str, message: str, modules: str, *, locked: bool, privileged: bool) -> NetinitError:
-    """Return the error for the output of a failed iptables-restore, or the kernel's error in words; `message` starts it.
+def explain_iptables(output: str, message: str, modules: str, *, privileged: bool) -> NetinitError:
+    """Return the error for the kernel's refusal in words (`output`); `message` starts it.
 
-    `modules`: a key of MODULES. `locked`: the lock could not be acquired. `privileged`: this process has NET_ADMIN.
+    `modules`: a key of MODULES. `privileged`: this process has NET_ADMIN.
     """
-    cause = cause_of(IPTABLES, output)
-    if cause == LATE:
-        return LateError(message)
-    if locked:
-        return LockedError(f"{message}; {OTHER_LOCK}")
+    cause = cause_of(output)
     if cause == BUSY:
         return BusyError(f"{message}; {TRY_AGAIN}")
     if cause in (PRIVILEGE, EITHER) and not privileged:
@@ -138,7 +104,7 @@ def explain_iptables(output: str, message: str, modules: str, *, locked: bool, p
         return BackendUnavailableError(f"{message}; {NEEDS_MORE if modules in _LEGACY else OWNED_TABLE}")
     if cause == TOO_LARGE:
         return BackendUnavailableError(f"{message}; {NEEDS_ROOM}")
-    if cause in (SUPPORT, EITHER) or lacking(output):
+    if cause in (SUPPORT, EITHER):
         return KernelFeatureError(f"{message}; {_lack(_modules_of_iptables(output, modules))}")
     return ApplyError(message)
 

@@ -1,4 +1,4 @@
-"""The iptables backends with long lists of networks in address sets, through the ipset program.
+"""The iptables backends with long lists of networks in address sets.
 
 Loaded only for a long list or existing sets. Sets are created before the rules that use them and destroyed after them. On a
 kernel without sets plain rules are written; correct plain rules stay.
@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 
 from netinit.backends import Change, of_kind, owner_of_sets
-from netinit.backends.iptables import LegacyVariant, ReadingBackend, XtablesState
+from netinit.backends.iptables import ReadingBackend, XtablesState
 from netinit.backends.iptables_nft import NftVariant
+from netinit.backends.legacy import LegacyBackend
 from netinit.backends.listing_comparison import XtablesComparison
-from netinit.backends.set_contents import SetInUseError, read_contents, run_ipset
+from netinit.backends.set_contents import SetInUseError, change_sets, read_contents
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.base.sanitize import escape
 from netinit.kernel.detect import loaded_sets, owned_sets
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from netinit.backends.compat_messages import CompatChange, Part
+    from netinit.backends.legacy_edits import Edits, LegacyChange
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
+    from netinit.rules.iptables.write import Written
 
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
 
@@ -37,6 +40,7 @@ class SetsState(XtablesState):
     """The rules and our sets; lists longer than `threshold` become sets."""
 
     sets: set_rules.Contents
+    numbers: dict[str, int]  # the kernel's, of these sets, which its rules have
     owner: str  # prefix of the backend's set names
     threshold: int
 
@@ -47,16 +51,17 @@ class SetsState(XtablesState):
 
     def removal(self, plan: Plan) -> SetsChange:
         _refuse_foreign_questions(self, tuple(self.sets))
-        return SetsChange(scripts={}, before=self, plan=plan, rules=super().removal(plan), preparation="", kept=())
+        return SetsChange(scripts={}, before=self, plan=plan, rules=super().removal(plan), preparation=(), kept=(), begun=[])
 
 
 class SetsChange(Change):
-    """A change of rules with ipset's input before it and the names of the sets to keep after it."""
+    """A change of rules with steps that prepare sets before it, and the names of the sets to keep after it."""
 
     before: SetsState
     rules: Change
-    preparation: str
+    preparation: set_rules.Steps
     kept: tuple[str, ...]
+    begun: list[Change]  # the changes of rules that may be in the kernel: with sets, then without them
 
 
 class SetsComparison(XtablesComparison):
@@ -84,10 +89,10 @@ class SetsComparison(XtablesComparison):
     def change(self, *, force: bool = False) -> SetsChange:
         live = self.state.sets
         _refuse_foreign_questions(self.state, set_rules.surplus(self.wanted, live))
-        preparation = set_rules.render_preparation(self.wanted, live, force=force)
+        preparation = set_rules.find_preparation(self.wanted, live, force=force)
         return SetsChange(
             scripts={}, before=self.state, plan=self.plan, rules=super().change(force=force), preparation=preparation,
-            kept=tuple([made.name for made in self.wanted]),
+            kept=tuple([made.name for made in self.wanted]), begun=[],
         )  # fmt: skip
 
 
@@ -104,14 +109,15 @@ class SetsBackend(ReadingBackend):
         state = super().observe(snapshot, families)
         sets = self._read_sets()
         fields: dict[str, Any] = {**state.__getstate__(), "ours": state.ours or bool(sets), "beside": sets}
-        return SetsState(**fields, sets=sets, owner=owner_of_sets(self.variant), threshold=self._threshold)
+        numbers = {name: number for name, number in _numbers().items() if name in sets}
+        return SetsState(**fields, sets=sets, numbers=numbers, owner=owner_of_sets(self.variant), threshold=self._threshold)
 
     def commit(self, change: Change) -> None:
         change = of_kind(change, SetsChange)
         kept = change.kept
         try:
-            self._feed_sets(change.preparation)
-            super().commit(change.rules)  # type: ignore[safe-super] # the variant's
+            change_sets(change.preparation)
+            self._commit_rules(change, change.rules)
         except NetinitError as error:
             if not kept or isinstance(error, LockedError):
                 raise
@@ -119,14 +125,22 @@ class SetsBackend(ReadingBackend):
             kept = ()
         self._destroy(tuple([name for name in self._names() if name not in kept]))
 
+    def _commit_rules(self, change: SetsChange, rules: Change) -> None:
+        change.begun.append(rules)
+        super().commit(rules)  # type: ignore[safe-super] # the variant's
+
     def roll_back(self, change: Change) -> None:
         """Restore sets before the rules that use them; destroy new ones after the rules."""
         change = of_kind(change, SetsChange)
         before = change.before.sets
-        self._feed_sets(set_rules.render_return(before, self._read_sets()))
-        super().roll_back(change.rules)  # type: ignore[safe-super] # the variant's
+        change_sets(set_rules.find_return(before, self._read_sets()))
+        for rules in reversed(change.begun):
+            super().roll_back(rules)  # type: ignore[safe-super] # the variant's
+        change.begun.clear()
         self._destroy(tuple([name for name in self._names() if name not in before]))
-        lost = [name for name, elements in self._read_sets().items() if elements != before.get(name)]
+        numbers = _numbers()
+        moved = [name for name, number in change.before.numbers.items() if numbers.get(name) != number]  # restored rules have the old
+        lost = sorted({*moved, *[name for name, elements in self._read_sets().items() if elements != before.get(name)]})
         if lost:
             raise ApplyError(f"address sets are not as before: {', '.join(lost)}")
 
@@ -134,7 +148,7 @@ class SetsBackend(ReadingBackend):
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.roll_back(change)  # the plain rules start from the observed state
-            super().commit(XtablesComparison(change.plan, change.before, change.before.listings).change())  # type: ignore[safe-super]
+            self._commit_rules(change, XtablesComparison(change.plan, change.before, change.before.listings).change())
         except NetinitError:
             raise error from None
 
@@ -145,19 +159,15 @@ class SetsBackend(ReadingBackend):
         ours = self._names()
         return {name: elements for name, elements in read_contents().items() if name in ours}
 
-    def _feed_sets(self, script: str) -> None:
-        if script:
-            run_ipset(("restore",), script)
-
     def _destroy(self, names: tuple[str, ...]) -> None:
         for name in names:
             for again in range(TRIES, -1, -1):
                 try:
-                    run_ipset(("destroy", name))
+                    change_sets((set_rules.SetStep(kind=set_rules.DESTROY, name=name),))
                     break
                 except SetInUseError as error:
                     if not again:
-                        raise ApplyError(f"{error}; a foreign rule references the set {name}: remove it first") from None
+                        raise ApplyError(f"{error}; a foreign rule references it: remove that first") from None
                 time.sleep(0.005)
 
 
@@ -178,11 +188,15 @@ def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
                     yield f"{family.name} {table}", chain, text
 
 
+def _numbers() -> dict[str, int]:
+    return {one.name: one.number for one in loaded_sets()}
+
+
 class NftVariantWithSets(SetsBackend, NftVariant):
     """iptables on nf_tables, with sets, whose numbers the kernel's rules have."""
 
     def write(self, change: CompatChange) -> list[tuple[Family, Part]]:
-        numbers = {one.name: one.number for one in loaded_sets()}
+        numbers = _numbers()
         families = [
             one.replace(target={
                 table: {
@@ -199,5 +213,19 @@ class NftVariantWithSets(SetsBackend, NftVariant):
         return super().write(change.replace(families=tuple(families)))
 
 
-class LegacyVariantWithSets(SetsBackend, LegacyVariant):
-    """iptables on the older kernel interface, with sets."""
+class LegacyVariantWithSets(SetsBackend, LegacyBackend):
+    """iptables on the older kernel interface, with sets, whose numbers the kernel's rules have."""
+
+    def write(self, change: LegacyChange) -> dict[Family, Edits]:
+        numbers = _numbers()
+
+        def number(written: Written) -> Written:
+            return {
+                table: {
+                    chain: planned.replace(rules=tuple([set_rules.number_sets(rule, numbers) for rule in planned.rules]))
+                    for chain, planned in chains.items()
+                }
+                for table, chains in written.items()
+            }
+
+        return change.write(number)

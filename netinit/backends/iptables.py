@@ -1,6 +1,6 @@
-"""What the iptables backends share, and iptables-legacy: changes as input of iptables-restore, both families at once.
+"""What the iptables backends share: rules are read from the kernel, and changed for both families at once.
 
-Rules are read from the kernel. netinit.backends.iptables_nft commits its changes by netlink.
+Here changes are written as input of iptables-restore, which libiptc takes; the others write what the kernel takes.
 """
 
 from __future__ import annotations
@@ -9,27 +9,23 @@ from abc import abstractmethod
 
 from netinit.backends import Backend, Change, Comparison, Lock, State, chains_of_iptables, filled, notice_size, of_kind
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
-from netinit.base.net import FAMILIES, IPV4, Family
-from netinit.base.system import posix
-from netinit.kernel import Closing, detect, run
+from netinit.base.net import FAMILIES, Family
+from netinit.kernel import detect
 from netinit.options import Options
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from netinit.backends.encoded_rules import EncodedFamilies
     from netinit.backends.kernel_support import Need
     from netinit.backends.listing_comparison import XtablesComparison
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.plain_namespace import KnownChains
-    from netinit.kernel.run import Finished
     from netinit.rules.promises import Unsupported
 
-LOCKED_STATUS = 4  # of iptables-restore
-PACKAGE = "iptables"  # Debian's
 _LOCK_TIMEOUT: int = Options.flag("lock_timeout").default  # nanoseconds
 
 
@@ -252,72 +248,3 @@ class XtablesBackend(ReadingBackend):
             raise error
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
-
-
-class RestoreBackend(XtablesBackend):
-    """Rules through iptables-{nft,legacy}-restore and its IPv6 sibling."""
-
-    variant: str
-
-    def feed(self, scripts: dict[Family, str]) -> dict[Family, NetinitError]:
-        jobs = [(self._find_program(family), script) for family, script in scripts.items()]  # all exist before any is started
-        with self.lock():
-            results = self._run(jobs)
-        return {
-            family: result if isinstance(result, BackendUnavailableError) else self._explain_end(result, family)
-            for family, result in zip(scripts, results, strict=True)
-            if isinstance(result, BackendUnavailableError) or result.status
-        }
-
-    def _find_program(self, family: Family) -> str:
-        path = detect.find_restore(self.variant, family)
-        if not path:
-            program = f"{family.program}-{self.variant}-restore"
-            raise BackendUnavailableError(f"{program} is not installed: add the package {PACKAGE} to the image")
-        return path
-
-    def _run(self, jobs: Sequence[tuple[str, str]]) -> list[Finished | BackendUnavailableError]:
-        return run.run_all([(path, ["--noflush"], script) for path, script in jobs])
-
-    def refusal(self, error: OSError) -> NetinitError:
-        output = posix.strerror(error.errno or 0)
-        return self._explain(output, f"{self.name}: the kernel does not list its rules: {output}", IPV4)
-
-    def _explain_end(self, result: Finished, family: Family) -> NetinitError:
-        from netinit.backends.failure_causes import condense  # rarely needed
-
-        output = " ".join(result.errors.split()) or f"ended with status {result.status} and no message"
-        locked = result.status == LOCKED_STATUS and ("lock" in output or not result.errors)
-        return self._explain(output, f"{result.program}: {condense(output)}", family, locked=locked)
-
-    def _explain(self, output: str, message: str, family: Family, *, locked: bool = False) -> NetinitError:
-        from netinit.backends.failure_causes import explain_iptables
-
-        modules = self.variant if self.variant == detect.NFT else f"{self.variant} {family.name}"
-        return explain_iptables(output, message, modules, locked=locked, privileged=detect.has_capability(detect.CAP_NET_ADMIN))
-
-
-class LegacyVariant(RestoreBackend):
-    """Legacy tables through iptables-legacy-restore, for rules that use address sets."""
-
-    name = "iptables-legacy"
-    variant = detect.LEGACY
-
-    def has(self, family: Family, need: Need) -> bool:
-        from netinit.backends.kernel_support import has_for_legacy
-
-        return has_for_legacy(family, need)
-
-    def lock(self) -> Lock:
-        return self._legacy_lock()
-
-    def _run(self, jobs: Sequence[tuple[str, str]]) -> list[Finished | BackendUnavailableError]:
-        """Run them with a private lock file, since this process holds the real lock.
-
-        Any process may hold a file with a name, even /dev/null, locked forever.
-        """
-        arguments = ["--noflush", "-w", str(max(1, -(-self._lock_timeout // 10**9)))]  # whole seconds, rounded up
-        with Closing(posix.memfd_create("lock", 0)) as nothing:  # programs inherit it
-            environment = {"XTABLES_LOCKFILE": f"/proc/self/fd/{nothing}"}
-            programs = [(path, arguments, script) for path, script in jobs]
-            return run.run_all(programs, environment=environment, waits=self._lock_timeout)

@@ -151,7 +151,7 @@ class NftVariant(ReadingBackend):
         said = posix.strerror(number)
         hint = explain_owners(rule)
         message = f"{what}: {said}{hint and f'; {hint}'}"
-        error = explain_iptables(said, message, modules, locked=False, privileged=detect.has_capability(detect.CAP_NET_ADMIN))
+        error = explain_iptables(said, message, modules, privileged=detect.has_capability(detect.CAP_NET_ADMIN))
         if plan and type(error) in (ApplyError, KernelFeatureError) and (missing := self.missing_for(plan)):
             return explain_missing(message, missing)
         return error

@@ -62,13 +62,6 @@ def has_for_nft(family: Family, need: Need) -> bool:
     return need.kind == TABLE or any(extensions.has_nft_extension(family, need.kind, need.name, one) for one in _revisions(need))
 
 
-def has_for_legacy(family: Family, need: Need) -> bool:
-    """Whether legacy iptables has it: programs of iptables fall back to earlier revisions."""
-    if need.kind == TABLE:
-        return extensions.has_legacy_table(family, need.name)
-    return any(extensions.has_legacy_extension(family, need.kind, need.name, one) for one in _revisions(need))
-
-
 def has_exactly(family: Family, need: Need) -> bool:
     """Whether legacy iptables has it, with this very revision."""
     if need.kind == TABLE:

@@ -9,8 +9,8 @@ The kernel makes the matches of foreign rules anew, as it does whenever iptables
 
 from __future__ import annotations
 
-from netinit.backends import Change, Comparison, Lock, of_kind
-from netinit.backends.iptables import FirstComparison, ReadingBackend, XtablesState
+from netinit.backends import Change, Lock, of_kind
+from netinit.backends.iptables import ChangeWriter, ReadingBackend
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError, NetinitError
 from netinit.base.net import IPV4, Family
 from netinit.base.system import posix
@@ -19,37 +19,38 @@ from netinit.options import IPTABLES_LEGACY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from netinit.backends.iptables import FirstComparison, XtablesState
     from netinit.backends.kernel_support import Need
+    from netinit.backends.legacy_edits import Edits, LegacyChange
     from netinit.backends.listing_comparison import XtablesComparison
-    from netinit.base.snapshot import Snapshot
     from netinit.rules.model import Plan
 
 
-class LegacyState(XtablesState):
-    """The rules of legacy tables."""
+class EditsWriter(ChangeWriter):
+    """Writes changes as edits of tables. What does so is loaded only where something changes."""
 
-    def compare(self, plan: Plan) -> Comparison:
-        return super().compare(plan) if self.encoded else FirstLegacyComparison(plan, self)
-
-    def compare_rules(self, plan: Plan) -> XtablesComparison:
-        from netinit.backends.legacy_comparison import LegacyComparison  # rarely needed
-
-        return LegacyComparison(plan, self, self.listings)
-
-    def removal(self, plan: Plan) -> Change:
-        from netinit.backends.legacy_removal import find_removal  # only where rules are deleted
-
-        return find_removal(self, self.encoded, plan, lambda: self.compare_rules(plan).removal())  # type: ignore[arg-type]
-
-
-class FirstLegacyComparison(FirstComparison):
-    """The comparison with a namespace without legacy tables."""
-
-    def change(self, *, force: bool = False) -> Change:  # noqa: ARG002 - nothing is right already
+    def write_first(self, comparison: FirstComparison) -> LegacyChange:
         from netinit.backends.legacy_edits import add_all, make_change
 
-        edits = {family: add_all(written, family) for family, written in self.written.items()}
-        return make_change(edits, self.state, self.plan)
+        return make_change(
+            lambda number: {family: add_all(number(written), family) for family, written in comparison.written.items()},
+            comparison.state, comparison.plan,
+        )  # fmt: skip
+
+    def write_change(self, comparison: XtablesComparison, *, force: bool) -> LegacyChange:
+        from netinit.backends.legacy_comparison import write_change  # not needed on a first run
+
+        return write_change(comparison, force=force)
+
+    def write_removal(self, state: XtablesState, plan: Plan) -> Change:
+        from netinit.backends.legacy_removal import find_removal  # only where rules are deleted
+
+        def decode() -> Change:
+            from netinit.backends.legacy_comparison import write_removal  # rarely needed
+
+            return write_removal(state.compare_rules(plan))
+
+        return find_removal(state, state.encoded, plan, decode)  # type: ignore[arg-type]
 
 
 class LegacyBackend(ReadingBackend):
@@ -57,6 +58,7 @@ class LegacyBackend(ReadingBackend):
 
     name = IPTABLES_LEGACY
     variant = detect.LEGACY
+    writer = EditsWriter()
 
     def has(self, family: Family, need: Need) -> bool:
         from netinit.backends.kernel_support import has_exactly
@@ -66,9 +68,6 @@ class LegacyBackend(ReadingBackend):
     def lock(self) -> Lock:
         return self._legacy_lock()
 
-    def observe(self, snapshot: Snapshot | None = None, families: tuple[Family, ...] | None = None) -> LegacyState:
-        return LegacyState(**super().observe(snapshot, families).__getstate__())  # type: ignore[arg-type]
-
     def commit(self, change: Change) -> None:
         from netinit.backends.legacy_edits import IS_64_BIT, LegacyChange, make_edit
 
@@ -76,7 +75,7 @@ class LegacyBackend(ReadingBackend):
         if not IS_64_BIT:
             raise BackendUnavailableError(f"{self.name}: legacy tables are written by 64-bit processes only: choose another --backend")
         with self.lock():
-            for family, edits in change.edits.items():
+            for family, edits in self.write(change).items():
                 for edit in edits:
                     try:
                         make_edit(family, edit, change.undo)
@@ -84,6 +83,10 @@ class LegacyBackend(ReadingBackend):
                         raise self._explain_refusal(error, family, change.plan) from None
                     except ValueError as error:
                         raise _refuse(family, edit.table, error) from None
+
+    def write(self, change: LegacyChange) -> dict[Family, Edits]:
+        """Return the edits of a change by family."""
+        return change.write(lambda written: written)
 
     def roll_back(self, change: Change) -> None:
         from netinit.backends.legacy_edits import LegacyChange, make_edit
@@ -108,7 +111,7 @@ class LegacyBackend(ReadingBackend):
         from netinit.backends.failure_causes import explain_iptables
 
         modules, privileged = f"{self.variant} {family.name}", detect.has_capability(detect.CAP_NET_ADMIN)
-        return explain_iptables(output, message, modules, locked=False, privileged=privileged)
+        return explain_iptables(output, message, modules, privileged=privileged)
 
     def _explain_refusal(self, error: OSError, family: Family, plan: Plan) -> NetinitError:
         """Return the error for tables that the kernel does not read or replace."""

@@ -19,7 +19,7 @@ __all__ = ["IS_64_BIT", "LegacyChange", "add_all", "find_edits", "make_change", 
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from netinit.backends import State
     from netinit.rules.iptables.ownership import Owned
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
     from netinit.rules.xtables.building import TableEntry
 
     Edits = tuple[TableEdit, ...]
+    Number = Callable[[Written], Written]  # gives rules what is known only when they are written: the numbers of sets
     Live = Mapping[tuple[str, str], Sequence[TableEntry]]  # entries by table and chain
 
 ATTEMPTS = 20  # at a table that programs without the lock change all the time
 
 
 class LegacyChange(Change):
-    """A change of legacy tables: edits by family, in order. `undo` gets what undoes each edit that is in the kernel."""
+    """A change of legacy tables. `write` returns edits by family, in order; `undo` gets what undoes each that is in the kernel."""
 
-    edits: dict[Family, Edits]
+    write: Callable[[Number], dict[Family, Edits]]
     undo: list[tuple[Family, TableEdit]]
 
 
-def make_change(edits: dict[Family, Edits], state: State, plan: Plan) -> LegacyChange:
-    """Return the change by these edits."""
-    return LegacyChange(scripts={}, before=state, plan=plan, edits={family: some for family, some in edits.items() if some}, undo=[])
+def make_change(write: Callable[[Number], dict[Family, Edits]], state: State, plan: Plan) -> LegacyChange:
+    """Return the change by the edits that `write` returns."""
+    return LegacyChange(scripts={}, before=state, plan=plan, write=write, undo=[])
 
 
 def add_all(written: Written, family: Family) -> Edits:

@@ -42,7 +42,7 @@ def find_removal(state: State, live: Sequence[EncodedLegacy], plan: Plan, decode
         if owned is None:
             return decode()
         edits[one.family] = find_edits((), one.rules, owned)
-    return make_change(edits, state, plan)
+    return make_change(lambda _: edits, state, plan)
 
 
 def _find_owned(live: EncodedLegacy, plan: Plan, *, comments: bool) -> Owned | None:

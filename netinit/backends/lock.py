@@ -1,14 +1,10 @@
-"""The lock of iptables-legacy, which a run holds from before its first change until its end.
-
-Programs that it starts get another lock file, since flock(2) would block them too.
-"""
+"""The lock of iptables-legacy, which a run holds from before its first change until its end."""
 
 from __future__ import annotations
 
 from netinit.backends import Lock
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.system import posix
-from netinit.kernel import run
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import XTABLES_LOCK, take_or_refuse
 
@@ -59,6 +55,4 @@ class XtablesLock(Lock):
             return -1
         held = f"{self._backend}: {path} is held by"
         take_or_refuse(descriptor, self._nanoseconds, held, ": wait for it, or raise --lock-timeout")
-        if not run.is_sealed():  # the last change of a killed run must complete before the next run reads the rules
-            posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         return descriptor

@@ -31,7 +31,6 @@ class Machine:
     refuse_own_namespace = staticmethod(namespaces.refuse_host)
     occupied = staticmethod(backends.populated)
     load = staticmethod(backends.load)
-    auto_order = staticmethod(backends.auto_order)
 
     def lock(self, nanoseconds: int) -> Lock | Closing:
         """Acquire the lock of this process's network namespace for one run, as a context manager. Raises LockedError."""

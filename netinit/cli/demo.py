@@ -26,7 +26,6 @@ from netinit.kernel.snapshot.reader import read_snapshot
 from netinit.lab import APP_ID, PROXY_ID, Arrival, Pod, Probe, find_obstacle
 from netinit.options import AUTO, BACKENDS, Options
 from netinit.pods.apply import apply, remove
-from netinit.pods.doctor import find_missing_program
 from netinit.pods.planning import settle
 from netinit.pods.verify import verify
 from netinit.rules.iptables.write import KNOWN_TABLES, write_rule
@@ -76,7 +75,7 @@ class Attempt:
 def play(backend: str) -> Iterator[Line]:
     """Yield the demonstration's lines. Raises LabError if no pod can be created, and the error of apply."""
     options = Options.from_argv([*shlex.split(SIDECAR_FLAGS), "--backend", backend])
-    obstacle = find_obstacle() or find_missing_program(options)
+    obstacle = find_obstacle()
     if obstacle:
         raise LabError(obstacle)
     with Pod() as pod:

@@ -1,4 +1,4 @@
-"""Detect addresses, name servers, programs, address sets (ipset(8)), kernel features and privileges; changes nothing.
+"""Detect addresses, name servers, address sets (ipset(8)), kernel features and privileges; changes nothing.
 
 Uses /proc and netlink: 100 times faster than programs, and opening a legacy table would create it.
 """
@@ -11,7 +11,7 @@ from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES, IPV6, Family, read_addresses
 from netinit.base.records import Record
 from netinit.base.system import posix
-from netinit.kernel import Closing, netlink, read_text, run
+from netinit.kernel import Closing, netlink, read_text
 from netinit.kernel.netlink import attribute, big, read_attributes, read_name
 
 TYPE_CHECKING = False
@@ -36,7 +36,6 @@ ATTR_PROTOCOL, ATTR_SETNAME, ATTR_FLAGS, ATTR_DATA, ATTR_INDEX, ATTR_ELEMENTS = 
 FLAG_LIST_HEADER = 4
 NEWEST_PROTOCOL, OLDEST_PROTOCOL = 7, 6  # 7 since Linux 4.20; only it reports ids
 OWNED = "netinit-"  # prefix of our sets
-MAX_LINKS = 16  # symbolic links followed from a program's name to the program
 
 
 class AddressSetHeader(Record):
@@ -180,26 +179,3 @@ def read_capabilities(which: str) -> int:
     """Return a capability set by its name in proc(5): CapPrm, CapEff, CapBnd; 0 if /proc does not show it."""
     lines = [line.split() for line in read_text("/proc/self/status").splitlines() if line.startswith(which)]
     return int(lines[0][1], 16) if lines else 0
-
-
-def find_restore(variant: str, family: Family) -> str:
-    """Return the path of the `nft` or `legacy` iptables-restore; empty if not installed.
-
-    A name without a variant counts if it links to that variant.
-    """
-    path = run.find(f"{family.program}-{variant}-restore")
-    if path:
-        return path
-    path = run.find(f"{family.program}-restore")
-    return path if path and _leads_to(path, variant) else ""
-
-
-def _leads_to(path: str, variant: str) -> bool:
-    for _ in range(MAX_LINKS):
-        try:
-            link = posix.readlink(path)
-        except OSError:
-            break
-        path = link if link.startswith("/") else f"{path.rpartition('/')[0]}/{link}"
-    name = path.rpartition("/")[2]
-    return variant in name or (variant == LEGACY and name in ("xtables-multi", "iptables-multi", "ip6tables-multi"))

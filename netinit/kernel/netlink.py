@@ -152,6 +152,10 @@ class Netlink:
         head = pack("=IHHII", NLMSG_HEADER + len(body), kind, NLM_F_REQUEST | flags, self._sequence, 0)
         return head + body + b"\0" * (-len(body) % 4)
 
+    def refusal(self, code: int, body: bytes) -> OSError:  # noqa: ARG002 - the kernel's whole answer, for subclasses
+        """Return the error for a refused request."""
+        return OSError(code, posix.strerror(code))
+
     def _receive(self) -> Iterator[bytes]:
         """Yield the payloads of an answer; after a truncated one the next receive has a larger buffer."""
         if not LINUX:
@@ -169,7 +173,7 @@ class Netlink:
                 if kind in (NLMSG_ERROR, NLMSG_DONE):
                     code = -unpack_from("=i", body)[0] if len(body) >= 4 else 0  # noqa: PLR2004 - an int's
                     if code:
-                        raise OSError(code, posix.strerror(code))
+                        raise self.refusal(code, body)
                     return
                 yield body
 

@@ -2,14 +2,13 @@
 
 Only `OpenPod` opens, locks and enters namespaces of pods, in children that drop groups, descriptors and capabilities first.
 With NET_ADMIN on the machine the kernel lists the rules of any namespace; only rules that match users (xt_owner) must be
-written from the pod's user namespace. Its root could trace a child that joins it, so that child and its programs are hidden
-from ptrace, and executes programs from memory files that can be executed but not read.
+written from the pod's user namespace. Its root could trace a child that joins it, so that child is hidden from ptrace, and
+starts no programs.
 """
 
 from __future__ import annotations
 
 from netinit.base.errors import NamespaceError, NoNamespaceError
-from netinit.base.net import FAMILIES
 from netinit.base.system import fcntl, posix
 from netinit.kernel import Closing, capabilities, children, detect, files, identify, namespaces, preload, run
 from netinit.kernel.processes import describe_holders
@@ -24,15 +23,14 @@ if TYPE_CHECKING:
 NAMED = "/run/netns"
 FOLDER = "/run/netinit"  # directory of this machine's locks of pods
 _PRIVATE_FOLDER = 0o040700
-# Programs, locks and probes have deadlines of their own; this one is for a child that was stopped (SIGSTOP).
+# Locks and probes have deadlines of their own; this one is for a child that was stopped (SIGSTOP).
 SECONDS = 300.0
-# Limits for this child and each program it starts, whatever the size of the pod's rules. 200,000 rules take a quarter.
+# Limits for this child, whatever the size of the pod's rules. 200,000 rules take a quarter.
 MEMORY = 2 << 30  # bytes of address space
-MAX_OUTPUT = 1 << 28  # bytes that a program may print
+MAX_OUTPUT = 1 << 28  # bytes that it may write to a file
 _REFUSED = (1, 13)  # EPERM, EACCES
 _SECONDS_TO_READ = 10.0  # one small file, perhaps on a file system that the pod serves itself
 _NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
-_MFD_EXEC = 0x10  # linux/memfd.h, since 6.3; before, every memory file can be executed
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 
 
@@ -205,7 +203,7 @@ class OpenPod:
         namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
         if self._owner >= 0 and joins:
             detect.open_table_names()  # they may belong to a user that the pod's user namespace does not map
-            _seal()
+            run.seal()
             capabilities.hide()
             namespaces.enter(self._owner, namespaces.USER, self.path)
             _become_root_inside(self.path)
@@ -228,8 +226,6 @@ class Locks:
                 f"the pod's own lock is held by {describe_holders(self._inner)}: continued without it after --lock-timeout,"
                 " since any process of a pod can hold it"
             )
-        for descriptor in self.descriptors:  # the last change of a killed run must complete before the next run reads the rules
-            posix.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -336,31 +332,3 @@ def _take_group_of_root_inside() -> None:
         posix.setresgid(group, group, group)
     except OSError:  # no legacy tables in this kernel; or no SETGID, and then the names cannot be read
         return
-
-
-def _seal() -> None:
-    """Allow only the programs that change rules to be started, from memory files that can be executed but not read.
-
-    Root of the user namespace that this process joins could trace its programs. The kernel forbids that for a program that
-    may not read its own file (would_dump of fs/exec.c), and the copies belong to this user namespace.
-    """
-    images: dict[tuple[int, int], int] = {}
-    paths = [detect.find_restore(detect.LEGACY, family) for family in FAMILIES]
-    for path in filter(None, (*paths, run.find("ipset"))):
-        status = posix.stat(path)
-        if (status.st_dev, status.st_ino) not in images:  # the programs of a variant are one file
-            images[status.st_dev, status.st_ino] = _copy_to_memfd(path)
-    run.exec_from_memfd(images)
-
-
-def _copy_to_memfd(path: str) -> int:
-    try:
-        image = posix.memfd_create("program", posix.MFD_CLOEXEC | _MFD_EXEC)
-    except OSError:
-        image = posix.memfd_create("program", posix.MFD_CLOEXEC)
-    with Closing(image), Closing(posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)) as source:
-        while posix.sendfile(image, source, None, 1 << 24):
-            pass
-        posix.fchmod(image, 0o111)
-        # A file open for writing cannot be executed, so only this descriptor stays open.
-        return posix.open(f"/proc/self/fd/{image}", posix.O_PATH | posix.O_CLOEXEC)

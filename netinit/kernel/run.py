@@ -38,8 +38,7 @@ _POLL = 0.005  # seconds, where the kernel has no pidfd_open(2) (before 5.3)
 
 _running: set[int] = set()  # process ids of programs that were started and not yet waited for
 
-# Set once by a child that is about to join another user namespace: see netinit.kernel.open_pod.
-_sealed: dict[tuple[int, int], int] = {}  # device and inode of a program -> descriptor of its sealed copy
+_sealed = False  # set once by a child that is about to join another user namespace
 
 
 class Running(Record):
@@ -105,6 +104,8 @@ def cannot_start(path: str, error: OSError) -> BackendUnavailableError:
 
 def spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], source: int, group: int = -1) -> Running:
     """Start the program with `source` as input, in the process group `group` unless it is -1. Raises OSError."""
+    if _sealed:
+        raise BackendUnavailableError(f"{path} cannot be started in the user namespace of a pod")
     program = path.rpartition("/")[2]
     opened: list[int] = []  # stdout, stderr, the leash's reading end for the program, its writing end for us
     try:
@@ -113,7 +114,7 @@ def spawn(path: str, arguments: Sequence[str], environment: Mapping[str, str], s
         opened += posix.pipe2(posix.O_CLOEXEC)
         posix.set_inheritable(opened[2], True)  # noqa: FBT003 - its signature
         pid = posix.posix_spawn(
-            _find_sealed(path) if _sealed else path,
+            path,
             [program, *arguments],
             _make_environment(environment),
             file_actions=[(posix.POSIX_SPAWN_DUP2, one, number) for number, one in enumerate((source, *opened[:2]))],
@@ -292,22 +293,15 @@ def tie(leash: int, pid: int) -> bool:
     return not poller.poll(0)
 
 
-def exec_from_memfd(images: Mapping[tuple[int, int], int]) -> None:
-    """Execute these descriptors instead of the files (device and inode), and refuse all other programs."""
-    _sealed.update(images)
+def seal() -> None:
+    """Refuse to start programs from now on: see netinit.kernel.open_pod."""
+    global _sealed  # noqa: PLW0603 - of this process
+    _sealed = True
 
 
 def is_sealed() -> bool:
-    """Whether only sealed memory files are executed: see netinit.kernel.open_pod."""
-    return bool(_sealed)
-
-
-def _find_sealed(path: str) -> str:
-    status = posix.stat(path)
-    image = _sealed.get((status.st_dev, status.st_ino))
-    if image is None:
-        raise BackendUnavailableError(f"{path} cannot be started in the user namespace of a pod")
-    return f"/proc/self/fd/{image}"
+    """Whether this process starts no programs."""
+    return _sealed
 
 
 def _read(descriptor: int, undecodable: str) -> str:

@@ -60,7 +60,6 @@ class BackendLine(Record):
     tables: str = ""  # the tables that it reads and writes; two backends with the same tables are never used together; empty: none
     variant: str = ""  # the iptables variant, as --force-iptables-binary names it
     with_sets: str = ""  # the class that also supports address sets
-    package: str = ""  # Debian's, with its programs; empty: it runs none
     wants_net_raw: bool = False
     oldest_kernel: tuple[int, int] = (0, 0)
     logs_to_groups: bool = True  # supports NFLOG
@@ -157,7 +156,7 @@ class RunOptions(Interception):
     # Measured: sets start as fast there, and 100 rules slow down a connect by a sixth.
     ipset_threshold: int = ours(
         "--ipset-threshold", kinds.COUNT, default=100, contradicts=kinds.ALONE,
-        help_text="iptables backends: longer lists of networks become address sets, where ipset is installed and the kernel has"
+        help_text="iptables backends: longer lists of networks become address sets, where the kernel has"
         " them; 0 is never.")
     # nanoseconds
     lock_timeout: int = ours(

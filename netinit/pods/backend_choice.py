@@ -1,12 +1,12 @@
 """Find existing rules and decide which backends to try in which order.
 
-Choosing changes nothing and starts a program only if there is something to list. Applying is the test: if a backend cannot
+Choosing changes nothing. Applying is the test: if a backend cannot
 work, the next one is tried.
 """
 
 from __future__ import annotations
 
-from netinit.backends import BACKENDS, Backend, State, is_installed, readers
+from netinit.backends import AUTO_ORDER, BACKENDS, Backend, State, readers
 from netinit.backends.machine import HERE, Machine
 from netinit.base.errors import BackendUnavailableError
 from netinit.base.records import Record
@@ -41,8 +41,7 @@ class Survey:
         self._snapshot = snapshot
         self._excused: set[str] = set()  # backends that could not read what another could
         for name in machine.occupied(options, thorough=thorough):
-            # all read the same tables, but a backend without programs could not change them
-            for reader in sorted(readers(name), key=is_installed, reverse=True):
+            for reader in readers(name):
                 if self._look(reader):
                     break
                 self._excused.add(reader)
@@ -69,7 +68,7 @@ class Survey:
         """Yield the backends to try, in order.
 
         The one that the options name, else the one with rules of ours, then one that shares a table with foreign rules,
-        then the rest in the order of `netinit.backends.auto_order`. Empty tables and chains do not count.
+        then the rest in the order of `AUTO_ORDER`. Empty tables and chains do not count.
         """
         wanted = self._options.wanted_backend
         tried: set[str] = set()
@@ -81,7 +80,7 @@ class Survey:
     def _names(self) -> Iterator[str]:
         yield from [observed.backend.name for observed in self.holders() if observed.state.in_use]
         yield from [name for name, seen in self._observed.items() if seen.state.foreign and BACKENDS[name].joins_foreign]
-        yield from self._machine.auto_order()  # which looks for programs
+        yield from AUTO_ORDER
 
     def _look(self, name: str) -> Observed | None:
         if name in self._failures:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import pytest
 
-from core import IPV4, IPV6, Options, plan, render_preparation, render_restore, render_script, use_sets
+from core import IPV4, IPV6, Options, find_preparation, plan, render_restore, render_script, use_sets
 from goldens import BEHAVIOURS, FOLDER, options_of
+from ipset_input import render_steps
 from netinit.rules.render import describe_plan
 
 
@@ -25,7 +26,7 @@ def write_files(options):
     files = {"nft.txt": render_script(made, comments=options.rule_comments)}
     if options.ipset_threshold != Options().ipset_threshold:
         made, sets = use_sets(made, "netinit-nft", options.ipset_threshold)
-        files["ipset.txt"] = render_preparation(sets, {})
+        files["ipset.txt"] = render_steps(find_preparation(sets, {}))
     for family, name in ((IPV4, "iptables.txt"), (IPV6, "ip6tables.txt")):
         files[name] = render_restore(made, [family] if family in made.families else [], comments=options.rule_comments)
     if made.warnings:

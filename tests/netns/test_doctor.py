@@ -6,7 +6,6 @@ import fcntl
 import importlib.util
 import json
 import os
-import posix
 import subprocess
 import sys
 
@@ -16,8 +15,6 @@ from lab_state import describe_state
 from laboratory import start_servers
 from lacking_kernel import build, lacking
 from netinit.base.net import IPV4
-from netinit.cli.doctor import render_text, to_object
-from netinit.kernel import run
 from netinit.kernel.capabilities import PERSON, find_situation
 from netinit.kernel.modules import can_help
 from netinit.lab import APP_ID, PROXY_ID
@@ -25,7 +22,6 @@ from netinit.options import Options
 from netinit.pods.doctor.examination import examine
 from netinit.pods.doctor.findings import ERROR
 from programming import (
-    FOLDERS,
     SIDECAR,
     WITHOUT_PROGRAMS,
     apply_in,
@@ -93,22 +89,6 @@ def test_the_namespace_of_another_process_is_not_called_the_commands_own(named, 
     own = subprocess.run([sys.executable, "-m", "netinit", "doctor", "--json", "--pid", str(os.getpid())], capture_output=True, text=True, check=False, timeout=120)
     (warning,) = [one for one in json.loads(own.stdout)["findings"] if one["subject"] == "namespace"]
     assert "network namespace" in warning["message"]
-
-
-def test_a_program_that_does_not_end_in_time_is_not_called_unusable(pod, tmp_path, monkeypatch):
-    """As on a machine that is too busy for it."""
-    for name in ("iptables-legacy-restore", "ip6tables-legacy-restore"):
-        (tmp_path / name).write_text("#!/bin/sh\nexec sleep 600\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setitem(posix.environ, b"PATH", f"{tmp_path}:{FOLDERS}".encode())
-    monkeypatch.setattr(run, "SECONDS", 0.5)
-    with pod.client.entered():
-        found = examine(Options.from_argv([*REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", "iptables-legacy"]))
-    (checked,) = [one for one in found.feature_checks if one.backend == "iptables-legacy"]
-    assert (checked.works(found.needed), found.good, found.backend) == (None, False, "")
-    assert not [one for one in found.findings if one.severity == ERROR]
-    assert render_text(found).splitlines()[-1] == "not known whether pods will work: the checks of iptables-legacy have no result"
-    assert to_object(found)["feature_checks"]["iptables-legacy"]["features"]["IPv4"]["owner"]["works"] is None
 
 
 def test_a_feature_that_the_kernel_lacks_is_named_with_its_module_and_auto_goes_on(pod, tmp_path):

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import errno
+import ipaddress
 import itertools
 import random
+import re
 import shutil
 import signal
 import time
 
 import pytest
 
+from core import plan
+from goldens import BEHAVIOURS, options_of
 from hostile import tool
+from ipset_input import render_steps
 from lab_probes import Probe
 from laboratory import start_servers
+from netinit.backends.set_contents import change_sets, read_contents
 from netinit.base.errors import ApplyError
-from netinit.base.net import IPV4, IPV6
+from netinit.base.net import IPV4, IPV6, Network
+from netinit.kernel.address_sets import AddressSets
 from netinit.kernel.netlink import NFTA_TABLE_FLAGS, NFTA_TABLE_NAME, NLM_F_CREATE, attribute
 from netinit.kernel.nf_tables import NFT_MSG_NEWTABLE, NfTables
+from netinit.kernel.table_replacement import Replacement
 from netinit.lab import APP_ID
 from netinit.options import Options
+from netinit.rules.iptables.sets import DESTROY, FILL, SetStep, find_preparation, format_element, unread, use_sets
 from programming import (
     FOLDERS,
     SIDECAR,
@@ -117,7 +127,7 @@ def test_a_changed_element_is_a_difference_and_mended_by_reconcile(pod, variant)
 
 
 @variants
-def test_without_a_threshold_or_the_program_the_rules_are_plain(pod, variant, tmp_path):
+def test_without_a_threshold_or_sets_in_the_kernel_the_rules_are_plain(pod, variant, monkeypatch):
     plain = options(variant, networks=NETWORKS[1700:], threshold=0)
     apply_in(pod, plain)
     programmed = state(pod)
@@ -126,13 +136,12 @@ def test_without_a_threshold_or_the_program_the_rules_are_plain(pod, variant, tm
     assert not apply_in(pod, plain.replace(ipset_threshold=100)).changed, "plain rules that are right were replaced"
     remove_in(pod)
 
-    broken = tmp_path / "ipset"
-    broken.write_text("#!/bin/sh\ncat >/dev/null\necho 'Kernel error received: Invalid argument' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    arguments = plain.replace(ipset_threshold=100).to_argv()
-    for _ in range(2):
-        done = run_tool(pod, *arguments, env={"PATH": f"{tmp_path}:{FOLDERS}"})
-        assert done.returncode == 0, done.stderr
+    def refuse(self, kind, *_, **__):  # as a kernel that has no subsystem of sets
+        raise self.refusal(errno.EINVAL, b"")
+
+    monkeypatch.setattr(AddressSets, "request", refuse)
+    for expected in (True, False):
+        assert apply_in(pod, plain.replace(ipset_threshold=100)).changed is expected
         check_same(state(pod), programmed, "a kernel without sets")
     assert sets(pod) == []
 
@@ -142,9 +151,13 @@ def test_sets_that_nobody_can_look_into_are_an_error(pod, variant, monkeypatch):
     wanted = options(variant)
     apply_in(pod, wanted)
     programmed = state(pod)
-    monkeypatch.setattr("netinit.backends.set_contents.PROGRAM", "ipset-that-is-not-there")
+
+    def refuse(self, *_):
+        raise self.refusal(errno.EPERM, b"")
+
+    monkeypatch.setattr(AddressSets, "dump", refuse)
     for act in (apply_in, remove_in):
-        with pytest.raises(ApplyError, match="ipset is not installed: add the package ipset"):
+        with pytest.raises(ApplyError, match=r"the kernel does not list the address set netinit-.*: Operation not permitted"):
             act(pod, wanted)
     check_same(state(pod), programmed, "refused, and still changed")
 
@@ -165,21 +178,93 @@ def test_a_table_of_another_process_leaves_rules_and_sets_as_they_were(pod, ther
 
 
 @pytest.mark.parametrize("there", [False, True], ids=["first run", "reconciling"])
-def test_a_failing_ip6tables_leaves_rules_and_sets_as_they_were(pod, there, tmp_path):
+def test_legacy_tables_of_a_family_that_fail_leave_rules_and_sets_as_they_were(pod, there, monkeypatch):
     variant = "iptables-legacy"
     if there:
         apply_in(pod, options(variant, "-o", "9000", networks=NETWORKS[:1500] + NETWORKS[2100:]))
     before = state(pod), [(name, elements(pod, name)) for name in sets(pod)]
-    broken = tmp_path / (variant.replace("iptables", "ip6tables") + "-restore")
-    broken.write_text("#!/bin/sh\ncat >/dev/null\necho 'out of luck' >&2\nexit 1\n")
-    broken.chmod(0o755)
 
-    failed = run_tool(pod, *options(variant).to_argv(), "--reconcile", env={"PATH": f"{tmp_path}:{FOLDERS}"})
+    class Failing(Replacement):
+        def __init__(self, family):
+            super().__init__(family)
+            self._refuses = family is IPV6
 
-    assert failed.returncode == 1
-    assert "out of luck" in failed.stderr
+        def replace(self, table, *given, **more):
+            if self._refuses and table == "nat":
+                raise OSError(errno.ENOMEM, "Cannot allocate memory")
+            return super().replace(table, *given, **more)
+
+    monkeypatch.setattr("netinit.backends.legacy_edits.Replacement", Failing)
+    with pytest.raises(ApplyError, match="IPv6: the kernel refuses the new rules of legacy table nat: Cannot allocate memory"):
+        apply_in(pod, options(variant, "--reconcile"))
+
     check_same(state(pod), before[0], "not as before")
     assert [(name, elements(pod, name)) for name in sets(pod)] == before[1]
+
+
+def saved(pod):
+    """What `ipset save` lists, without the number that the kernel draws for each set, in which order it keeps elements."""
+    return sorted(re.sub(" initval 0x[0-9a-f]+", "", line) for line in pod.run(["ipset", "save"], check=True).stdout.splitlines())
+
+
+def draw_elements(chance, bits, count):
+    """Networks of all lengths, addresses and the two halves of everything among them."""
+    found = {element for network in ("0.0.0.0/0" if bits == IPV4.bits else "::/0",) for element in format_element(Network.parse(network))}
+    while len(found) < count:
+        length = chance.randint(1, bits)
+        address = chance.getrandbits(bits) >> bits - length << bits - length
+        kind = ipaddress.IPv4Address if bits == IPV4.bits else ipaddress.IPv6Address
+        found.update(format_element(Network.parse(f"{kind(address)}/{length}")))
+    return frozenset(found)
+
+
+def test_sets_are_those_that_the_program_makes(pod):
+    chance = random.Random(11)
+    lists = [
+        (SetStep(kind=FILL, name=f"netinit-nft-exclude-{family.version}", elements=draw_elements(chance, family.bits, count)),)
+        for family in (IPV4, IPV6)
+        for count in (2, 70, 1000, 1001, *([70_000] if choose(0, 1) else []))
+    ]
+    lists += [tuple(one for number in (4, 0) for one in lists[number])]
+    goldens = [find_preparation(use_sets(plan(options_of(behaviour)), "netinit-nft", 1)[1], {}) for behaviour in BEHAVIOURS]
+    assert any(goldens)
+    for steps in [*lists, *filter(None, goldens)]:
+        name = steps[0].name
+        with pod.entered():
+            change_sets(steps)
+            ours = saved(pod)
+            read = read_contents()
+            for step in steps:
+                change_sets((SetStep(kind=DESTROY, name=step.name),))
+        assert saved(pod) == []
+        pod.run(["ipset", "restore"], stdin=render_steps(steps), check=True)
+        check_same("\n".join(ours), "\n".join(saved(pod)), name)
+        with pod.entered():
+            assert read == read_contents() == {step.name: step.elements for step in steps}
+        pod.run(["ipset", "destroy"], check=True)
+
+
+def test_the_element_that_the_kernel_refuses_is_named(pod):
+    elements = [f"10.{number // 256}.{number % 256}.0/24" for number in range(2500)]
+    with pod.entered(), AddressSets() as link:
+        with pytest.raises(OSError, match=r"netinit-x 10\.5\.220\.0/24: the set is full") as caught:
+            link.create("netinit-x", elements, family=IPV4.number, hash_size=64, most=1500)
+        assert caught.value.errno == 4352
+        with pytest.raises(OSError, match=r"netinit-y 10\.0\.0\.0/24: it is already there"):
+            link.create("netinit-y", [elements[0]] * 2, family=IPV4.number, hash_size=64, most=1500)
+        with pytest.raises(OSError, match="netinit-x: File exists"):
+            link.create("netinit-x", elements, family=IPV4.number, hash_size=64, most=1500)
+
+
+@pytest.mark.parametrize("made", [
+    "create {} hash:net comment\nadd {} 10.0.0.0/8 comment x", "create {} hash:net timeout 60\nadd {} 10.0.0.0/8",
+    "create {} hash:net\nadd {} 10.0.0.0/8 nomatch", "create {} hash:ip\nadd {} 10.0.0.1", "create {} hash:net counters\nadd {} 10.0.0.0/8",
+    "create {} list:set",
+])  # fmt: skip
+def test_a_set_of_our_name_that_is_made_otherwise_is_as_no_plan_wants_it(pod, made):
+    pod.run(["ipset", "restore"], stdin=made.format(*["netinit-x-4"] * 2) + "\n", check=True)
+    with pod.entered():
+        assert read_contents() == {"netinit-x-4": unread("it was made with other options")}
 
 
 @variants
@@ -211,6 +296,29 @@ def test_a_run_killed_at_any_moment_is_finished_by_the_next(pod, variant):
         assert differences_in(pod, wanted) == [], f"after kill {number}"
         assert sets(pod) == set_names(variant), f"after kill {number}"
         assert not apply_in(pod, wanted).changed
+
+
+@variants
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_has_done_all_or_nothing(pod, variant, how):
+    chance = random.Random(how)
+    wanted = options(variant)
+    before = state(pod)
+    began = time.monotonic()
+    apply_in(pod, wanted)
+    run_tool(pod, "verify", *wanted.to_argv())
+    whole = (time.monotonic() - began) / 2
+    programmed = state(pod)
+    remove_in(pod)
+    for number in range(choose(4, 30)):
+        with pod.popen([*TOOL, *wanted.to_argv()], env={"PATH": FOLDERS}) as started:
+            time.sleep(chance.uniform(0, 2 * whole))
+            started.send_signal(how)
+            _, said = started.communicate(timeout=60)
+        done = started.returncode == 0 or sets(pod)
+        check_same(state(pod), programmed if done else before, f"after signal {number}: {said}")
+        assert sets(pod) == (set_names(variant) if done else []), said
+        remove_in(pod)
 
 
 @variants

@@ -17,7 +17,6 @@ from goldens import SAMPLE, options_of
 from laboratory import NetworkNamespace
 from legacy import FOREIGN_IPV4, FOREIGN_IPV6, LEGACY, change_to, filled, fresh, listings
 from netinit.backends import legacy_edits
-from netinit.backends.iptables import LegacyVariant
 from netinit.backends.legacy import LegacyBackend
 from netinit.base.errors import ApplyError, BusyError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
@@ -30,6 +29,7 @@ from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.structs import ACCEPTING
 from netinit.rules.xtables import building
 from programming import REDIRECT, SIDECAR, TPROXY, apply_in, load, needs, remove_in
+from restore_oracle import LegacyByProgram
 from strategies import made_options
 from sweeps import choose
 
@@ -157,7 +157,7 @@ def outcome(backend, options, foreign_too):
 
 def check_as_by_program(options, *, foreign_too=False):
     comments = options.rule_comments
-    by_program, ours = [outcome(kind(comments=comments), options, foreign_too) for kind in (LegacyVariant, LegacyBackend)]
+    by_program, ours = [outcome(kind(comments=comments), options, foreign_too) for kind in (LegacyByProgram, LegacyBackend)]
     assert ours == by_program, options.to_argv()
 
 

@@ -25,7 +25,6 @@ from legacy import (
     listings,
     tables_of,
 )
-from netinit.backends.iptables import LegacyVariant
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.errors import NetinitError
 from netinit.base.net import FAMILIES, IPV4, IPV6
@@ -34,6 +33,7 @@ from netinit.options.interception import CLASSIC
 from netinit.pods.apply import apply, remove
 from netinit.rules.model import EMPTY_PLAN
 from programming import load, needs
+from restore_oracle import LegacyByProgram
 from sweeps import choose
 
 pytestmark = pytest.mark.netns
@@ -68,7 +68,7 @@ def test_every_case_ends_as_iptables_legacy_restore_ends_it(conformance):
             add_foreign_rules(namespace)
             wanted = []
             for step in (options, OTHER):
-                feed_by_program(change_to(LegacyVariant(), step).scripts)
+                feed_by_program(change_to(LegacyByProgram(), step).scripts)
                 wanted.append(listings())
         with fresh() as namespace:
             add_foreign_rules(namespace)
@@ -88,7 +88,7 @@ def test_every_case_ends_as_iptables_legacy_restore_ends_it(conformance):
 def test_the_classic_layout_and_comments_in_the_kernel_come_out_the_same():
     options = DEFAULT.replace(layout=CLASSIC, ipv6="off", rule_comments=True)
     wanted = []
-    for backend in (LegacyVariant(comments=True), LibiptcBackend(comments=True)):
+    for backend in (LegacyByProgram(comments=True), LibiptcBackend(comments=True)):
         with fresh():
             backend.commit(change_to(backend, options))
             wanted.append(listings())
@@ -96,7 +96,7 @@ def test_the_classic_layout_and_comments_in_the_kernel_come_out_the_same():
     assert '-m comment --comment "' in wanted[1][IPV4]
 
 
-@pytest.mark.parametrize("programs", [(LibiptcBackend, LegacyVariant), (LegacyVariant, LibiptcBackend)])
+@pytest.mark.parametrize("programs", [(LibiptcBackend, LegacyByProgram), (LegacyByProgram, LibiptcBackend)])
 def test_one_removes_what_the_other_programmed(programs):
     """iptables-legacy deletes a rule by comparing the kernel's bytes, so those are the same too."""
     with fresh() as namespace:

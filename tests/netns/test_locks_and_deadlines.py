@@ -5,29 +5,25 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import posix
 import re
-import shutil
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from core import plan
 from hostile import stranger, tool
 from laboratory import Pod
 from netinit.backends import lock
-from netinit.backends.iptables import LegacyVariant
+from netinit.backends.legacy import LegacyBackend
 from netinit.backends.libiptc import LibiptcBackend
 from netinit.backends.machine import Machine
-from netinit.base.errors import ApplyError, BackendUnavailableError, LockedError
-from netinit.base.net import IPV4
-from netinit.kernel import namespaces, open_pod, read_text, run
+from netinit.base.errors import BackendUnavailableError, LockedError
+from netinit.kernel import namespaces, open_pod
 from netinit.options import Options
-from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, apply_in, needs, run_tool, start_tool, state
+from programming import FOLDERS, REDIRECT, SIDECAR, TOOL, needs, run_tool, start_tool, state
 from sweeps import choose, crossed
 
 LEGACY = (*REDIRECT, "--backend", "iptables-legacy")
@@ -60,9 +56,9 @@ def test_the_usual_lock_files_place_is_looked_at_as_well(pod, tmp_path, monkeypa
     needs("iptables-legacy")
     os.mkfifo(tmp_path / "xtables.lock")
     monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))
-    for backend in (LegacyVariant(), LibiptcBackend()):
-        with pytest.raises(BackendUnavailableError, match=r"xtables\.lock' cannot be opened: it is a FIFO, not a regular file"):
-            backend.feed({IPV4: "*nat\nCOMMIT\n"})
+    for backend in (LegacyBackend(), LibiptcBackend()):
+        with pod.entered(), pytest.raises(BackendUnavailableError, match=r"xtables\.lock' cannot be opened: it is a FIFO, not a regular file"):
+            backend.commit(backend.observe().compare(plan(Options.from_argv(REDIRECT))).change())
 
 
 def test_dev_null_is_a_lock_file_that_locks_nothing(pod):
@@ -183,110 +179,6 @@ def test_a_run_waits_for_the_one_before_from_inside_and_tool(pod):
     said = [process.communicate(timeout=60)[1] for process in runs]
     assert [process.returncode for process in runs] == [0] * 6, said
     assert sum("nothing to do" in text for text in said) == 5, said
-
-
-# Programs that hang
-
-
-def hang(folder, *names):
-    """A folder in which these programs never end and say their number."""
-    for name in names:
-        (folder / name).write_text(f"#!/bin/sh\necho $$ > {folder}/pid\nexec sleep 600\n")
-        (folder / name).chmod(0o755)
-    return {"PATH": f"{folder}:{FOLDERS}"}
-
-
-def test_a_program_that_hangs_is_killed_at_its_deadline_and_told(pod, tmp_path, monkeypatch):
-    name = "iptables-legacy-restore"
-    variant = name.rpartition("-")[0]
-    needs(variant)
-    before = state(pod)
-    monkeypatch.setattr(run, "SECONDS", 0.3)
-    monkeypatch.setattr(lock, "XTABLES_LOCK", str(tmp_path / "xtables.lock"))  # other tests use the machine's
-    monkeypatch.setitem(posix.environ, b"PATH", hang(tmp_path, name)["PATH"].encode())
-    with pytest.raises(ApplyError, match=f"{name}: did not end within .* s and was killed"):
-        apply_in(pod, Options.from_argv([*REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", variant, "--force-apply", "--lock-timeout", "100ms"]))
-    assert gone(tmp_path), "the program is still there"
-    assert state(pod) == before
-
-
-def gone(folder):
-    """Whether the program that hung has ended."""
-    pid = int((folder / "pid").read_text())
-    for _ in range(200):
-        if "\nState:\tZ" in read_text(f"/proc/{pid}/status") or not Path(f"/proc/{pid}").exists():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-@crossed(how=[signal.SIGKILL], place=["inside", "outside"])
-def test_programs_die_with_the_run_that_started_them_and_free_its_locks(tmp_path, pod, how, place):
-    needs("iptables-legacy")
-    words = ["apply", *REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", "iptables-legacy", "--force-apply"]
-    environment = hang(tmp_path, "iptables-legacy-restore")
-    if place == "inside":
-        process = start_tool(pod, *words, env=environment)
-    else:
-        process = subprocess.Popen([*TOOL, *words, "--netns", pod.path], env=environment, stderr=subprocess.PIPE, text=True)
-    said = await_and_kill(process, tmp_path, how)
-    assert how == signal.SIGKILL or f"ended by {how.name}; everything is as it was before" in said
-    assert gone(tmp_path), "the program outlived the run"
-    free = run_tool(pod, "remove", "--lock-timeout", "2s")
-    assert free.returncode == 0, free.stderr
-    again = tool("apply", *REDIRECT, "--netns", pod.path, "--lock-timeout", "2s")
-    assert again.returncode == 0, again.stderr
-
-
-HANGS = """
-#include <stdio.h>
-#include <unistd.h>
-int main(void) {{ FILE *f = fopen("{}/pid", "w"); if (f) {{ fprintf(f, "%d", getpid()); fclose(f); }} for (;;) pause(); }}
-"""
-
-
-@pytest.mark.users
-def test_a_sealed_program_in_a_foreign_user_namespace_dies_with_the_run_as_well(require_netns):
-    """It cannot be a script, which somebody would have to read."""
-    if shutil.which("cc") is None:
-        pytest.skip("no C compiler: apt-get install gcc")
-    folder = Path(tempfile.mkdtemp())
-    try:
-        folder.chmod(0o777)
-        subprocess.run(["cc", "-x", "c", "-", "-o", folder / "iptables-legacy-restore"], input=HANGS.format(folder), text=True, check=True)
-        with Pod(user_namespace=True) as pod:
-            words = ["apply", *REDIRECT, "-x", "10.0.0.0/8,192.0.2.0/24", "--ipset-threshold", "1", "--backend", "iptables-legacy", "--pid", str(pod.pid)]
-            process = subprocess.Popen([*TOOL, *words], env={"PATH": f"{folder}:{FOLDERS}"}, stderr=subprocess.DEVNULL)
-            await_and_kill(process, folder, signal.SIGKILL)
-            assert gone(folder), "the program outlived the run"
-            again = tool(*words, "--lock-timeout", "2s")
-            assert again.returncode == 0, again.stderr
-    finally:
-        shutil.rmtree(folder)
-
-
-def is_tied(pid):
-    """Whether one of the process's descriptors signals it (O_ASYNC), which is the last that is done about it."""
-    with contextlib.suppress(OSError):
-        for note in Path(f"/proc/{pid}/fdinfo").iterdir():
-            flags = re.search(r"^flags:\s+([0-7]+)", note.read_text(), re.MULTILINE)
-            if flags and int(flags[1], 8) & os.O_ASYNC:
-                return True
-    return False
-
-
-def await_and_kill(process, folder, how):
-    """Waits until the program that hangs has come up, then ends the run."""
-    for _ in range(1000):
-        if (folder / "pid").exists() and is_tied((folder / "pid").read_text().strip()):
-            break
-        time.sleep(0.02)
-    else:
-        process.kill()
-        pytest.fail("the program that hangs was never started, or never tied to the run")
-    os.kill(process.pid, how)
-    with process:
-        return process.communicate(timeout=30)[1]
 
 
 # What else may be short or change

@@ -5,12 +5,9 @@ Here is the short diagnosis that an init container prints when no backend works;
 
 from __future__ import annotations
 
-from netinit import backends
 from netinit.base.errors import NetinitError, NoBackendError
-from netinit.base.net import IPV4
 from netinit.kernel import detect
 from netinit.kernel.modules import can_help
-from netinit.options import AUTO, Options
 
 LINES = 3
 USUAL_MODULES = (
@@ -40,20 +37,10 @@ def _lines(*, of_kernel: bool) -> list[str]:
             "NET_RAW missing, which legacy iptables needs: set securityContext.capabilities.add: [NET_ADMIN, NET_RAW]; Pod Security"
             " baseline and restricted forbid it (label the namespace privileged, or use the CNI plugin), OpenShift needs an SCC"
         )
-    have = [name for name in (detect.NFT, detect.LEGACY) if detect.find_restore(name, IPV4)]
     if not missing and of_kernel:
         kernel = "answers for nf_tables" if detect.nft_chains() else "has no chain of nf_tables here"
-        programs = f"{', '.join([f'iptables-{name}' for name in have])} installed and " if have else ""
-        lines.append(f"{programs}the privileges suffice; the kernel {kernel}")
+        lines.append(f"the privileges suffice; the kernel {kernel}")
         usual = f"the most usual ones are, on the node, `modprobe -a {USUAL_MODULES}`"
         likely = f"modules are likely missing: those that are named above; {usual}"
         lines.append(likely if can_help(USUAL_MODULES) else "this kernel loads no modules: it has what it was built with")
     return lines
-
-
-def find_missing_program(options: Options) -> str:
-    """Return in one line what to install for the backend; empty if nothing is missing."""
-    wanted = options.wanted_backend
-    if wanted != AUTO and not backends.is_installed(wanted):
-        return f"--backend {wanted} finds none of its programs: apt-get install {backends.BACKENDS[wanted].package}"
-    return ""

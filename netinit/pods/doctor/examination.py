@@ -149,7 +149,7 @@ def _choose(
     found = {checked.backend: checked for checked in checks}
     for observed in survey.candidates():
         checked = found.get(observed.backend.name)
-        works = checked.works(needed) if checked else bool(found) or backends.is_installed(observed.backend.name)
+        works = checked.works(needed) if checked else True
         if works is None:
             return "", checked
         if works:

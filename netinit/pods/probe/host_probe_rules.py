@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from netinit.backends.set_contents import PROGRAM as IPSET
 from netinit.base.errors import ApplyError, BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family
 from netinit.base.sanitize import escape, shorten
@@ -29,6 +28,7 @@ from netinit.options import BACKENDS, NFTABLES
 from netinit.options.interception import EXEMPT, HOST_PROBES
 from netinit.rules.iptables.sets import Contents, unread
 
+IPSET = "ipset"
 _SOURCES = dict(zip(FAMILIES, HOST_PROBES, strict=True))  # by which a pod's rules recognize probes
 _ELEMENT = re.compile(r"add \S+ ([0-9a-f.:]+)(?: .*)?")
 _UID = re.compile(r"[0-9A-Za-z-]{1,64}")

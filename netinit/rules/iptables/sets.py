@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
 NEW = "-new"  # suffix of the set that is filled and then swapped in
-OPTIONS = frozenset(("hashsize", "maxelem", "bucketsize", "initval"))  # options with a value
 MAX_ELEMENTS = 200_000  # elements read of a set
 UNREAD = "unknown elements: "
 MIN_SIZE = 65536  # ipset's default limit of elements, raised for longer lists
@@ -32,6 +31,34 @@ MIN_HASH_SIZE = 64
 SET_INFO, SET_REVISION = "=H2B", 4  # struct xt_set_info: number, dimensions, which is the source; of xt_set_info_match_v4
 
 Contents = dict[str, frozenset[str]]  # a set's name -> its elements as ipset lists them
+FILL, SWAP, DESTROY = "fill", "swap", "destroy"  # kinds of steps
+
+
+class SetStep(Record):
+    """One change of our sets: create a set with its elements, swap it with the set `other`, or destroy it."""
+
+    kind: str
+    name: str
+    other: str = ""
+    elements: frozenset[str] = frozenset()
+
+    @property
+    def is_ipv6(self) -> bool:
+        """Whether the set has addresses of IPv6."""
+        return self.name.removesuffix(NEW).endswith("-6")
+
+    @property
+    def hash_size(self) -> int:
+        """The size with which the set starts."""
+        return max(MIN_HASH_SIZE, len(self.elements))
+
+    @property
+    def most_elements(self) -> int:
+        """The most elements that the set accepts."""
+        return max(MIN_SIZE, len(self.elements))
+
+
+Steps = tuple[SetStep, ...]
 
 
 class PlannedSet(Record):
@@ -126,23 +153,6 @@ def _as_given(elements: frozenset[str]) -> list[str]:
     return sorted([text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in elements])
 
 
-def parse_save(text: str, name: str, size: int) -> frozenset[str]:
-    """Parse the elements of a set of ours in the output of `ipset save NAME`.
-
-    A set with other options, or with another number of elements than the kernel's count (`size`), gets an element that no
-    plan has, so that it is replaced.
-    """
-    first, *lines = text.split("\n")
-    words = first.split(" ")
-    if words[:4] != ["create", name, "hash:net", "family"] or not {"hashsize", "maxelem"} <= set(words[5::2]) <= OPTIONS:
-        return unread("it was made with other options")
-    beginning = f"add {name} "
-    found = [line[len(beginning) :] for line in lines if line.startswith(beginning) and line.isprintable()]
-    if lines[-1:] != [""] or len(found) != len(lines) - 1 or len(found) != size or words[4] not in ("inet", "inet6"):
-        return unread(f"it does not list the {size:,} elements that it has")
-    return frozenset(found)
-
-
 def _is_unread(elements: frozenset[str]) -> bool:
     return any(element.startswith(UNREAD) for element in elements)
 
@@ -152,28 +162,28 @@ def unread(why: str) -> frozenset[str]:
     return frozenset((f"{UNREAD}{why}",))
 
 
-def render_preparation(wanted: tuple[PlannedSet, ...], live: Contents, *, force: bool = False) -> str:
-    """Return input for `ipset restore` that creates or fills the plan's sets; all are filled before the first swap."""
+def find_preparation(wanted: tuple[PlannedSet, ...], live: Contents, *, force: bool = False) -> Steps:
+    """Return the steps that create or fill the plan's sets; all are filled before the first swap."""
     changed = {made.name: made.elements for made in wanted if force or live.get(made.name) != made.elements}
-    return _render_changes(changed, {name: frozenset() if name.endswith(NEW) else elements for name, elements in live.items()})
+    return _find_steps(changed, {name: frozenset() if name.endswith(NEW) else elements for name, elements in live.items()})
 
 
-def render_return(before: Contents, now: Contents) -> str:
-    """Return input for `ipset restore` that restores the previous sets; newer ones stay, because rules may use them."""
+def find_return(before: Contents, now: Contents) -> Steps:
+    """Return the steps that restore the previous sets; newer ones stay, because rules may use them."""
     changed = {name: elements for name, elements in before.items() if now.get(name) != elements and not _is_unread(elements)}
-    return _render_changes(changed, now)
+    return _find_steps(changed, now)
 
 
-def _render_changes(changed: Contents, live: Contents) -> str:
+def _find_steps(changed: Contents, live: Contents) -> Steps:
     """Create or replace sets; a set with the suffix `NEW` and the right content is swapped in."""
     fills, swaps = [], []
     for name, elements in changed.items():
         new = name + NEW if name in live else name
         if new not in live or live[new] != elements:
-            fills += [f"destroy {new}\n"] if new in live else []  # left by a killed run
-            fills.append(_render_filled(new, elements))
-        swaps += [f"swap {name} {new}\n"] if name in live else []
-    return "".join(fills + swaps)
+            fills += [SetStep(kind=DESTROY, name=new)] if new in live else []  # left by a killed run
+            fills.append(SetStep(kind=FILL, name=new, elements=elements))
+        swaps += [SetStep(kind=SWAP, name=name, other=new)] if name in live else []
+    return tuple(fills + swaps)
 
 
 def surplus(wanted: tuple[PlannedSet, ...], live: Contents) -> tuple[str, ...]:
@@ -200,11 +210,3 @@ def _difference(kind: str, made: PlannedSet, text: str) -> Difference:
     return Difference(
         kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin_label
     )
-
-
-def _render_filled(name: str, elements: frozenset[str]) -> str:
-    size = max(MIN_SIZE, len(elements))
-    family = "inet6" if name.removesuffix(NEW).endswith("-6") else "inet"
-    lines = [f"create {name} hash:net family {family} hashsize {max(MIN_HASH_SIZE, len(elements))} maxelem {size}\n"]
-    lines += [f"add {name} {element}\n" for element in sorted(elements)]
-    return "".join(lines)

@@ -1,4 +1,4 @@
-"""Address sets through ipset(8): what its failures become, and how often a set that is in use is tried."""
+"""Address sets: what the kernel's refusals become, and how often a set that is in use is tried."""
 
 from __future__ import annotations
 
@@ -9,65 +9,74 @@ import pytest
 from netinit.backends import ipset, set_contents
 from netinit.backends.ipset import NftVariantWithSets
 from netinit.backends.set_contents import SetInUseError
-from netinit.base.errors import ApplyError, LateError
-from netinit.kernel import run
-
-IN_USE = "ipset v7.17: Set cannot be destroyed:\n it is in use by a kernel component"
+from netinit.base.errors import ApplyError
+from netinit.kernel import address_sets
+from netinit.kernel.address_sets import IN_USE, SetError
+from netinit.rules.iptables.sets import DESTROY, FILL, SWAP, SetStep
 
 
 @pytest.fixture
-def program(monkeypatch):
-    """Answers of ipset, one after the other, and what it was asked."""
+def kernel(monkeypatch):
+    """Answers of the kernel, one after the other (0: done), and what it was asked."""
     made = SimpleNamespace(answers=[], asked=[], pauses=[])
 
-    def start(path, arguments, *, stdin=""):
-        made.asked.append((path, tuple(arguments), stdin))
+    class Link:
+        def __enter__(self):
+            return self
 
-    def finish(_):
-        status, output, errors = made.answers.pop(0)
-        return SimpleNamespace(status=status, output=output, errors=errors)
+        def __exit__(self, *_):
+            pass
 
-    monkeypatch.setattr(set_contents.run, "find", lambda name: f"/sbin/{name}")
-    monkeypatch.setattr(set_contents.run, "start", start)
-    monkeypatch.setattr(set_contents.run, "finish", finish)
+        def __getattr__(self, name):
+            def act(*given, **more):
+                made.asked.append((name, *given, *more.values()))
+                if number := made.answers.pop(0):
+                    raise SetError(number, given[0])
+
+            return act
+
+    monkeypatch.setattr(address_sets, "AddressSets", Link)
     monkeypatch.setattr(ipset.time, "sleep", made.pauses.append)
     return made
 
 
-def test_sets_without_the_program_are_an_error_that_names_its_package(monkeypatch):
-    monkeypatch.setattr(set_contents.run, "find", lambda _: "")
-    with pytest.raises(ApplyError) as caught:
-        set_contents.run_ipset(("save",))
-    assert str(caught.value) == "address sets of an earlier run are here, but ipset is not installed: add the package ipset to the image"
+def test_steps_are_made_in_order_with_what_a_set_of_ours_has(kernel):
+    kernel.answers = [0] * 4
+    steps = (
+        SetStep(kind=FILL, name="a-6-new", elements=frozenset({"fd00::/8", "::1"})), SetStep(kind=FILL, name="a-4"),
+        SetStep(kind=SWAP, name="a-6", other="a-6-new"), SetStep(kind=DESTROY, name="b"),
+    )  # fmt: skip
+    set_contents.change_sets(steps)
+    assert kernel.asked == [
+        ("create", "a-6-new", ["::1", "fd00::/8"], 10, 64, 65536), ("create", "a-4", [], 2, 64, 65536),
+        ("swap", "a-6", "a-6-new"), ("destroy", "b"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("status", "errors", "kind", "text"),
+    ("number", "kind", "text"),
     [
-        (1, IN_USE, SetInUseError, "ipset v7.17: Set cannot be destroyed: it is in use by a kernel component"),
-        (1, "Error in line 3:\n  Syntax error", ApplyError, "Error in line 3: Syntax error"),
-        (-9, f"did not end within 30 s and {run.KILLED_LATE}", LateError, "did not end within 30 s and was killed; is it stopped, or broken?"),
-        (139, "", ApplyError, "ipset ended with status 139"),
+        (IN_USE, SetInUseError, "address set a: it is in use by a kernel component"),
+        (4352, ApplyError, "address set a: the set is full"),
+        (22, ApplyError, "address set a: Invalid argument"),
     ],
 )
-def test_what_ipset_says_is_the_error_on_one_line(program, status, errors, kind, text):
-    program.answers = [(status, "", errors)]
+def test_a_refusal_names_the_set_and_why(kernel, number, kind, text):
+    kernel.answers = [number]
     with pytest.raises(ApplyError) as caught:
-        set_contents.run_ipset(("restore",), "create x hash:net\n")
+        set_contents.change_sets((SetStep(kind=DESTROY, name="a"), SetStep(kind=DESTROY, name="b")))
     assert (type(caught.value), str(caught.value)) == (kind, text)
-    assert program.asked == [("/sbin/ipset", ("restore",), "create x hash:net\n")]
+    assert kernel.asked == [("destroy", "a")], "went on after a refusal"
 
 
-def test_a_set_that_is_in_use_is_tried_again_and_then_an_error(program):
+def test_a_set_that_is_in_use_is_tried_again_and_then_an_error(kernel):
     backend = NftVariantWithSets(threshold=1)
-    program.answers = [(1, "", IN_USE), (1, "", IN_USE), (0, "", ""), (0, "", "")]
+    kernel.answers = [IN_USE, IN_USE, 0, 0]
     backend._destroy(("netinit-a", "netinit-b"))
-    assert [words for _, words, _ in program.asked] == [("destroy", "netinit-a")] * 3 + [("destroy", "netinit-b")]
-    assert program.pauses == [0.005] * 2
-    program.answers, program.pauses[:] = [(1, "", IN_USE)] * (ipset.TRIES + 1), []
+    assert [words for _, words in kernel.asked] == ["netinit-a"] * 3 + ["netinit-b"]
+    assert kernel.pauses == [0.005] * 2
+    kernel.answers, kernel.pauses[:] = [IN_USE] * (ipset.TRIES + 1), []
     with pytest.raises(ApplyError) as caught:
         backend._destroy(("netinit-a",))
-    assert str(caught.value) == (
-        "ipset v7.17: Set cannot be destroyed: it is in use by a kernel component; a foreign rule references the set netinit-a: remove it first"
-    )
-    assert (program.answers, len(program.pauses)) == ([], ipset.TRIES)
+    assert str(caught.value) == "address set netinit-a: it is in use by a kernel component; a foreign rule references it: remove that first"
+    assert (kernel.answers, len(kernel.pauses)) == ([], ipset.TRIES)

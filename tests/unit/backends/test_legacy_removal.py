@@ -6,7 +6,8 @@ import pytest
 
 from core import plan, write_plan
 from netinit.backends.encoded_rules import EncodedLegacy
-from netinit.backends.legacy import LegacyState
+from netinit.backends.iptables import XtablesState
+from netinit.backends.legacy import EditsWriter
 from netinit.backends.legacy_edits import LegacyChange
 from netinit.backends.legacy_removal import OWN_TARGETS, find_removal
 from netinit.base.net import FAMILIES, IPV4, IPV6
@@ -46,7 +47,7 @@ def live(options, more=(), *, comments=False):
 
 def removal(encoded, options, *, comments=False):
     """The removal with these options; None if all rules were to be decoded."""
-    state = LegacyState(families=FAMILIES, encoded=encoded, comments=comments, in_use=True, ours=True, foreign=False)
+    state = XtablesState(writer=EditsWriter(), families=FAMILIES, encoded=encoded, comments=comments, in_use=True, ours=True, foreign=False)
     return find_removal(state, encoded, plan(options), lambda: None)
 
 
@@ -55,7 +56,7 @@ def check_gone(encoded, change):
     assert isinstance(change, LegacyChange)
     for one in encoded:
         deleted, removed = {}, set()
-        for edit in change.edits[one.family]:
+        for edit in change.write(dict)[one.family]:
             assert (edit.chains, edit.added) == ({}, {})
             removed |= {(edit.table, name) for name in edit.removed}
             for name, rules in edit.deleted.items():
@@ -119,4 +120,4 @@ def test_the_targets_that_are_decoded_are_those_of_all_layouts():
 
 def test_filter_which_rejects_goes_first_in_each_family():
     change = removal(live(TPROXY), TPROXY)
-    assert {family: edits[0].table for family, edits in change.edits.items()} == {IPV4: "filter", IPV6: "filter"}
+    assert {family: edits[0].table for family, edits in change.write(dict).items()} == {IPV4: "filter", IPV6: "filter"}

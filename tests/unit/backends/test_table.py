@@ -54,27 +54,3 @@ def test_a_backend_is_loaded_with_what_the_options_say_of_it(monkeypatch):
 def test_two_that_see_the_same_tables_know_of_each_other():
     assert backends.readers("iptables-legacy") == backends.readers("libiptc") == ("iptables-legacy", "libiptc")
     assert [backends.readers(name) for name in ("iptables-nft", "nftables")] == [("iptables-nft",), ("nftables",)]
-
-
-@pytest.mark.parametrize(("folder", "missing"), [("", ()), (None, ())])
-def test_a_backend_is_installed_where_its_programs_are(folder, missing, monkeypatch):
-    def find(program, *_):
-        return "" if folder == "" else f"/sbin/{program}"
-
-    monkeypatch.setattr(backends.run, "find", find)
-    monkeypatch.setattr(backends.detect, "find_restore", lambda variant, *_: find(variant))
-    assert tuple(name for name in BACKENDS if not backends.is_installed(name)) == missing
-
-
-@pytest.mark.parametrize(
-    ("installed", "order"),
-    [
-        (("nft", "legacy"), backends.AUTO_ORDER),
-        ((), ("iptables-nft", "nftables", "iptables-legacy", "libiptc")),
-        (("nft",), ("iptables-nft", "nftables", "iptables-legacy", "libiptc")),
-        (("legacy",), ("iptables-legacy", "nftables", "libiptc", "iptables-nft")),
-    ],
-)
-def test_auto_prefers_the_tables_that_the_machine_s_programs_list(installed, order, monkeypatch):
-    monkeypatch.setattr(backends.detect, "find_restore", lambda variant, _: variant if variant in installed else "")
-    assert backends.auto_order() == order

@@ -105,28 +105,3 @@ def test_sets_are_read_with_the_newest_protocol_that_the_kernel_speaks(monkeypat
 
 def fail():
     raise OSError(1, "Operation not permitted")
-
-
-@pytest.mark.parametrize(
-    ("links", "variant", "found"),
-    [
-        ({"iptables-nft-restore": ""}, "nft", "iptables-nft-restore"),
-        ({"iptables-nft-restore": "", "iptables-restore": "iptables-nft-restore"}, "legacy", ""),
-        ({"iptables-restore": "xtables-nft-multi"}, "nft", "iptables-restore"),
-        ({"iptables-restore": "xtables-nft-multi"}, "legacy", ""),
-        ({"iptables-restore": "alternative", "alternative": "xtables-legacy-multi"}, "legacy", "iptables-restore"),
-        ({"iptables-restore": "xtables-multi"}, "legacy", "iptables-restore"),
-        ({"iptables-restore": "iptables-multi"}, "legacy", "iptables-restore"),
-        ({"iptables-restore": "ip6tables-multi"}, "legacy", "iptables-restore"),
-        ({"iptables-restore": "xtables-multi"}, "nft", ""),
-        ({"iptables-restore": "iptables-restore"}, "nft", ""),
-        ({}, "nft", ""),
-    ],
-)
-def test_a_program_without_a_variant_in_its_name_has_that_of_what_it_links_to(links, variant, found, tmp_path, monkeypatch):
-    for name, target in links.items():
-        if target:
-            (tmp_path / name).symlink_to(target)
-    monkeypatch.setattr(detect.run, "find", lambda name: f"{tmp_path}/{name}" if name in links else "")
-    assert detect.find_restore(variant, IPV4) == (found and f"{tmp_path}/{found}")
-    assert detect.find_restore(variant, IPV6) == ""

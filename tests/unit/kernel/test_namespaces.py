@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import posix
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from netinit.backends.machine import HERE
 from netinit.base.errors import NamespaceError
-from netinit.kernel import capabilities, namespaces, open_pod
+from netinit.kernel import capabilities, namespaces
 from netinit.kernel.isolated_namespace import NamespaceSwitch
 from netinit.options import Options
 
@@ -77,20 +73,3 @@ def test_a_visit_ends_where_it_began_also_after_an_error():
     with pytest.raises(ZeroDivisionError):
         fail_inside(seen)
     assert seen[0] != here == OWN.stat().st_ino
-
-
-def test_programs_are_copied_too_where_the_kernel_does_not_know_executable_memory_files(monkeypatch):
-    """MFD_EXEC is of Linux 6.3."""
-    made = posix.memfd_create
-
-    def make_as_before(name, flags):
-        if flags & ~posix.MFD_CLOEXEC:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        return made(name, flags)
-
-    monkeypatch.setattr(open_pod.posix, "memfd_create", make_as_before)
-    image = open_pod._copy_to_memfd(shutil.which("true"))
-    try:
-        subprocess.run([f"/proc/self/fd/{image}"], pass_fds=[image], check=True)
-    finally:
-        os.close(image)

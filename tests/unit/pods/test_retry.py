@@ -97,7 +97,7 @@ def test_a_run_that_was_told_to_end_is_not_begun_anew(clock):
 
 @pytest.mark.parametrize("said", ["iptables-restore: line 4 failed: Resource temporarily unavailable", "Device or resource busy"])
 def test_a_busy_kernel_is_known_by_what_programs_and_numbers_say(said):
-    assert isinstance(explain_iptables(said, said, "nft", locked=False, privileged=True), BusyError)
+    assert isinstance(explain_iptables(said, said, "nft", privileged=True), BusyError)
     for number in (11, 16):
         assert isinstance(explain_nft(number, "x", "", ""), BusyError)
         assert isinstance(explain_number(number, "x", opening=False, modules=""), BusyError)
