@@ -20,6 +20,7 @@ from pathlib import Path
 import chosen
 
 ROOT = Path(__file__).parents[2]
+HARMLESS = "ignore:It looks like `register_random`"  # what Hypothesis says of its own generator with Python 3.14, once
 DEADLINE = 600  # seconds for one command, by the machine's own clock
 PROGRAMS = {"iptables": ["iptables", "--version"], "nft": ["nft", "--version"], "ipset": ["ipset", "--version"]}
 
@@ -52,7 +53,7 @@ def run_tests(answer: Answer, parts: str) -> None:
     os.environ["NETINIT_CONNECTIONS"] = str(chosen.CONNECTIONS)
     import pytest
 
-    words = ["--rootdir", str(ROOT), "--timeout", str(DEADLINE), "--require-netns", "-p", "no:cacheprovider"]
+    words = ["--rootdir", str(ROOT), "--timeout", str(DEADLINE), "--require-netns", "-p", "no:cacheprovider", "-W", HARMLESS]
     code = pytest.main([*words, *chosen.tests(parts)], plugins=[Recorder(answer)])
     if code not in (0, 1):
         raise SystemExit(f"pytest ended with {code}")
