@@ -23,6 +23,7 @@ from netinit.pods.probe.matrix import Ask
 from netinit.pods.probe.rows import ProbeResult, Probes
 from netinit.questions.plan_comparison import Report
 from netinit.questions.verify import render_text
+from netinit.rules.infer_options import InferredOptions
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import Difference
 from netinit.rules.render import hash_plan
@@ -188,7 +189,7 @@ class TestCommand:
 
     @pytest.mark.parametrize("recorded", [None, Options(inbound_ports=(80,))])
     def test_options_that_the_rules_show_are_named(self, run, compared, monkeypatch, recorded):
-        inferred = SimpleNamespace(recorded=recorded, unread=("--proxy-uid",))
+        inferred = InferredOptions(None, unread=("--proxy-uid",), recorded=recorded)
         shown = (Options(inbound_ports=(80,)), "iptables-nft", inferred, "what was read")
         monkeypatch.setattr("netinit.pods.live.infer_run", lambda options: shown)
         done = run("netinit verify")
