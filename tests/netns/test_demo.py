@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 import recording
-from netinit.base.errors import LabError
 from netinit.cli import demo
-from netinit.kernel import run
 from readable import NOBODY
 from sweeps import choose
 
@@ -120,18 +118,6 @@ def test_without_root_the_remedy_stands_on_one_line(readable):
     assert "run it as root, or " in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("backend", "message"), [("iptables-nft", "--backend iptables-nft finds none of its programs: apt-get install iptables")]
-)
-def test_without_programs_the_remedy_stands_on_one_line(monkeypatch, backend, message):
-    monkeypatch.setitem(run.posix.environ, b"PATH", b"/nonexistent")
-    monkeypatch.setattr(run, "USUAL_FOLDERS", ())
-    monkeypatch.setattr(demo, "find_obstacle", lambda: None)  # whose shell is in PATH
-    with pytest.raises(LabError, match="apt-get install") as caught:
-        next(demo.play(backend))
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(("setting", "reason"), [

@@ -104,7 +104,7 @@ def test_live_counters_stand_beside_the_rules(pod, variant):
     assert [step["packets"] for step in path] == [3, 3, 3]
     assert [step["chain"] for step in path] == ["OUTPUT", "ISTIO_OUTPUT", "ISTIO_REDIRECT"]
     drawn = run_tool(pod, "draw", "--live", "--to", f"{OUTSIDE}:80", *SIDECAR)
-    assert drawn.stdout.count("[3 packets]") == 3, drawn.stderr
+    assert drawn.stdout.count("(3 packets)") == 3, drawn.stdout
 
 
 def test_a_pod_is_explained_from_outside_by_the_pid_of_its_process(pod, variant):

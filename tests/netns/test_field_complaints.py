@@ -126,7 +126,7 @@ def test_ports_to_capture_beside_all_networks_are_said_to_change_nothing_with_th
 
 
 def test_native_tables_are_programmed_verified_and_removed_without_nft_or_iptables(pod):
-    for words, said in ((("apply", *SIDECAR, "--ipv6", "off"), "programmed by nftables"), (("verify",), "as planned"), (("remove",), "")):
+    for words, said in ((("apply", *SIDECAR, "--ipv6", "off", "--backend", "nftables"), "programmed by nftables"), (("verify",), "as planned"), (("remove",), "")):
         done = run_tool(pod, *words, prefix=WITHOUT_PROGRAMS)
         assert (done.returncode, said in done.stdout + done.stderr) == (0, True), (words, done)
     assert "ISTIO" not in pod.run(["nft", "list", "ruleset"], check=True).stdout
