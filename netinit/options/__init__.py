@@ -155,7 +155,7 @@ class RunOptions(Interception):
     )
     # Measured: sets start as fast there, and 100 rules slow down a connect by a sixth.
     ipset_threshold: int = ours(
-        "--ipset-threshold", kinds.COUNT, default=100, contradicts=kinds.ALONE,
+        "--ipset-threshold", kinds.COUNT, default=100,
         help_text="iptables backends: longer lists of networks become address sets, where the kernel has"
         " them; 0 is never.")
     # nanoseconds

@@ -11,7 +11,7 @@ from netinit.base.errors import AS_BEFORE, SIGNALS, ApplyError, BusyError, Locke
 from netinit.base.logs import discard_stderr
 from netinit.kernel import detect
 from netinit.kernel.run import Signals
-from netinit.options import Interception, Options, RunOptions
+from netinit.options import BACKENDS, Interception, Options, RunOptions
 from netinit.options.kinds import ALL, ALONE, IN_PAIRS, NEVER
 from netinit.pods.apply import NFT_DIALECT, Outcome, apply, remove
 
@@ -154,7 +154,13 @@ def may_contradict(options: RunOptions) -> bool:
         if (flag.needs and not getattr(options, flag.needs)) or (kind.is_doubtful and kind.is_doubtful(value)):
             return True
         weight += _when(flag) if value != () else min(_when(flag), IN_PAIRS)  # nothing captured one way: what of the other?
-    return weight >= ALONE or any(own_ports.count(port) > 1 for port in chosen)
+    return weight >= ALONE or any(own_ports.count(port) > 1 for port in chosen) or _lacks_sets(options)
+
+
+def _lacks_sets(options: RunOptions) -> bool:
+    """Whether options ask for address sets of a backend that makes none."""
+    backend = BACKENDS.get(options.wanted_backend)
+    return bool(backend and not backend.with_sets) and options.ipset_threshold != RunOptions.flag("ipset_threshold").default
 
 
 def _when(flag: Flag) -> int:

@@ -28,7 +28,8 @@ sys.path.insert(0, str(ROOT))
 from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.kernel.links import Links  # noqa: E402
 from netinit.kernel.netlink import LOOPBACK_INDEX  # noqa: E402
-from netinit.options import Options, offline  # noqa: E402 - the path must be set first
+from netinit.options import BACKENDS as LINES  # noqa: E402 - the path must be set first
+from netinit.options import Options, offline  # noqa: E402
 from netinit.rules import nft  # noqa: E402
 from netinit.rules.iptables import sets  # noqa: E402
 from netinit.rules.iptables.write import render_restore, write_plan  # noqa: E402
@@ -74,7 +75,8 @@ def excluded_networks(count: int) -> str:
 def choose_backend(name: str) -> list[str]:
     """The options that choose a backend of this bench: long lists are rules, or with `+ipset` sets."""
     backend, _, more = name.partition("+")
-    return ["--backend", backend, "--ipset-threshold", "1" if f"+{more}" == WITH_SETS else "0"]
+    sets = ["--ipset-threshold", "1" if f"+{more}" == WITH_SETS else "0"] if LINES[backend].with_sets else []
+    return ["--backend", backend, *sets]
 
 
 LAUNCHER = "import posix, sys; _, status, usage = posix.wait4(posix.posix_spawn(sys.argv[1], sys.argv[1:], posix.environ), 0); posix.write(9, b'%d' % usage.ru_maxrss); sys.exit(status >> 8)"
