@@ -256,6 +256,7 @@ def test_the_init_container_run_again_changes_nothing_and_no_connection_notices(
 
 CHANGE = ("--reconcile", "-o", "9999", "-d", "9998")
 by_pieces = [(backend, mode) for backend in BACKENDS if backend != "nftables" for mode in MODES]
+changed_by_pieces = [one for one in by_pieces if one[0] != "iptables-nft"]  # whose changes are one transaction
 
 
 @pytest.mark.parametrize(("backend", "mode"), by_pieces)
@@ -272,7 +273,7 @@ def test_an_init_container_killed_half_way_is_finished_by_the_next(envoy_program
         check_in_service(stage)
 
 
-@pytest.mark.parametrize(("backend", "mode"), by_pieces)
+@pytest.mark.parametrize(("backend", "mode"), changed_by_pieces)
 def test_a_change_killed_half_way_while_the_proxy_serves_can_be_taken_back(envoy_program, image, resolv, backend, mode):
     with unprogrammed(image, resolv, backend, mode) as stage:
         look, change = functools.partial(listing, stage), functools.partial(stage.run, *CHANGE)
@@ -292,8 +293,9 @@ def test_a_change_killed_half_way_while_the_proxy_serves_can_be_taken_back(envoy
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_nftables_killed_at_any_moment_has_changed_all_rules_or_none(envoy_program, image, resolv, mode):
-    with unprogrammed(image, resolv, "nftables", mode) as stage:
+@pytest.mark.parametrize("backend", ["nftables", "iptables-nft"])
+def test_a_transaction_killed_at_any_moment_has_changed_all_rules_or_none(envoy_program, image, resolv, backend, mode):
+    with unprogrammed(image, resolv, backend, mode) as stage:
         pod = stage.mesh.pod
 
         def look() -> str:

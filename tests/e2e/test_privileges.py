@@ -327,7 +327,6 @@ FOLLOWING = {  # programs of the image that the launcher does not start
     "LD_PRELOAD": ["/usr/sbin/nft", "--version"],
     "LD_AUDIT": ["/usr/sbin/nft", "--version"],
     "XTABLES_LIBDIR": ["/usr/sbin/xtables-nft-multi", "iptables", "-p", "tcp", "-m", "tcp", "--help"],
-    "PATH": [PYTHON, "-I", "-S", "/usr/lib/netinit/netinit/__main__.py", *ARGUMENTS, "--backend", "iptables-nft"],
 }
 
 
