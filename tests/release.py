@@ -111,7 +111,7 @@ def build(folder: Path, home: str, root: Path = ROOT, images: ImageBuild = NO_IM
     names = name_pieces(version)
     build_package(folder, root)
     chart = root / "netinit/data/chart"
-    files = [(f"netinit/{path.relative_to(chart)}", path.read_bytes(), 0o644) for path in sorted(chart.rglob("*")) if path.is_file()]
+    files = [(f"netinit/{path.relative_to(chart)}", path.read_bytes(), 0o644) for path in sorted(chart.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
     write_archive(folder / names["chart"], files, epoch)
     write_archive(folder / names["plugin"], [*_list_plugin(folder / names["wheel"], root)], epoch)
     write_archive(folder / names["action"], [*_list_action(folder / names["wheel"], root)], epoch)
