@@ -27,6 +27,7 @@ from webhook_server import free_port
 ROOT = Path(__file__).parent.parent
 PODS = "/api/v1/pods"
 HOOKS = "MutatingWebhookConfiguration"
+NETWORK = {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "bridge"}]}
 LISTS = {"Namespace": "/api/v1/namespaces", HOOKS: f"/apis/admissionregistration.k8s.io/v1/{HOOKS.lower()}s"}  # by kind
 NODE, AGENT_NAMESPACE, DAEMON_SET = "node-1", "netinit-system", "netinit-node"
 FLAGS = ("-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror")
@@ -48,6 +49,20 @@ def copy_plugin(folder, built):
     """A copy of the plugin in a folder of its own, where its settings can stand beside it."""
     folder.mkdir(parents=True, exist_ok=True)
     return shutil.copy(built, folder / "netinit-cni")
+
+
+def make_network(folder):
+    """A node's folders of plugins and lists, bin and net.d; the path of its only list."""
+    for name in ("bin", "net.d"):
+        (folder / name).mkdir()
+    path = folder / "net.d" / "10-net.conflist"
+    path.write_text(json.dumps(NETWORK))
+    return path
+
+
+def list_plugins(path):
+    """The plugins that a list names."""
+    return [one["type"] for one in json.loads(path.read_text())["plugins"]]
 
 
 def write_settings(plugin, *, socket, namespace="", daemon_set="", seconds=30, excluded=("kube-system",), outside=""):

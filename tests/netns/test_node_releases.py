@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from node_agent import AGENT_NAMESPACE, DAEMON_SET, Api, Node
+from node_agent import AGENT_NAMESPACE, DAEMON_SET, Api, Node, list_plugins, make_network
 
-LIST = {"name": "k8s", "cniVersion": "1.0.0", "plugins": [{"type": "bridge"}]}
 DAEMON_SETS = "/apis/apps/v1/namespaces/{}/daemonsets/" + DAEMON_SET
 OTHER = "mesh-2"
 
@@ -24,15 +21,7 @@ def api():
 
 @pytest.fixture
 def network(tmp_path):
-    for name in ("bin", "net.d"):
-        (tmp_path / name).mkdir()
-    path = tmp_path / "net.d" / "10-net.conflist"
-    path.write_text(json.dumps(LIST))
-    return path
-
-
-def plugins(path):
-    return [one["type"] for one in json.loads(path.read_text())["plugins"]]
+    return make_network(tmp_path)
 
 
 def test_a_second_release_is_refused_and_its_end_takes_nothing_from_the_first(api, tmp_path, network, require_netns):
@@ -44,7 +33,7 @@ def test_a_second_release_is_refused_and_its_end_takes_nothing_from_the_first(ap
         assert f"the agent of another release, {AGENT_NAMESPACE}/{DAEMON_SET}, answers the plugin on this node" in first.log.read_text()
         del api.objects[DAEMON_SETS.format(OTHER)]
         assert first.get("/readyz")[0] == 200
-        assert (plugins(network), (tmp_path / "bin" / "netinit-cni.settings").read_text()) == (["bridge", "netinit-cni"], settings)
+        assert (list_plugins(network), (tmp_path / "bin" / "netinit-cni.settings").read_text()) == (["bridge", "netinit-cni"], settings)
     assert first.process.returncode == 0
 
 
@@ -54,7 +43,7 @@ def test_a_release_takes_over_what_another_left_whose_agent_is_gone(api, tmp_pat
     with Node(tmp_path, api, install=True, namespace=OTHER):
         assert f"namespace={OTHER}" in (tmp_path / "bin" / "netinit-cni.settings").read_text().splitlines()
         del api.objects[DAEMON_SETS.format(OTHER)]
-    assert plugins(network) == ["bridge"]
+    assert list_plugins(network) == ["bridge"]
 
 
 @pytest.mark.parametrize("words", [(), ("--outsideNamespaces", "wait")], ids=" ".join)
@@ -63,10 +52,10 @@ def test_the_plugin_goes_with_the_agents_namespace_whose_account_is_deleted_firs
         ending = {"name": AGENT_NAMESPACE, "labels": {}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
         api.put({"kind": "Namespace", "metadata": ending})
         node.until(lambda: f"the namespace {AGENT_NAMESPACE} is deleted" in node.log.read_text(), "the watch has seen the deletion")
-        assert plugins(network) == ["bridge", "netinit-cni"]  # as long as the agent answers
+        assert list_plugins(network) == ["bridge", "netinit-cni"]  # as long as the agent answers
         api.refusal = 401
         assert node.stop() == 0
-    assert plugins(network) == ["bridge"]
+    assert list_plugins(network) == ["bridge"]
     assert list((tmp_path / "run").iterdir()) == list((tmp_path / "bin").iterdir()) == []
 
 
@@ -75,4 +64,4 @@ def test_another_namespace_that_is_deleted_takes_nothing_away(api, tmp_path, net
         api.put({"kind": "Namespace", "metadata": {"name": OTHER, "deletionTimestamp": "2026-01-01T00:00:00Z"}})
         node.until(lambda: any(change["object"]["metadata"].get("deletionTimestamp") for _, change in api.changes), "told")
         assert node.stop() == 0
-    assert plugins(network) == ["bridge", "netinit-cni"]
+    assert list_plugins(network) == ["bridge", "netinit-cni"]

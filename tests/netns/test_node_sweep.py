@@ -18,14 +18,13 @@ from laboratory import NetworkNamespace
 from netinit.lab import PROXY_ID
 from netinit.node.decision import decide, read_pod
 from netinit.options import Options
-from node_agent import DAEMON_SET, NODE, Api, Node, make_validated_pod, record
+from node_agent import DAEMON_SET, NETWORK, NODE, Api, Node, list_plugins, make_network, make_validated_pod, record
 from programming import apply_in, check_same, differences_in, state
 from randomness import some
 from sweeps import choose
 
 V4 = {"address": "10.77.0.2/24"}
 DAEMON_SET_PATH = f"/apis/apps/v1/namespaces/netinit-system/daemonsets/{DAEMON_SET}"
-LIST = {"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "bridge"}]}
 OWN = ("--sweepInterval", "1s")
 
 
@@ -213,30 +212,22 @@ def test_a_pod_whose_validation_failed_and_whose_rules_are_there_now_is_left_alo
 
 @pytest.fixture
 def folders(tmp_path):
-    for name in ("bin", "net.d"):
-        (tmp_path / name).mkdir()
-    path = tmp_path / "net.d" / "10-net.conflist"
-    path.write_text(json.dumps(LIST))
-    return path
-
-
-def plugins(path):
-    return [one["type"] for one in json.loads(path.read_text())["plugins"]]
+    return make_network(tmp_path)
 
 
 @pytest.mark.parametrize(("there", "left"), [(True, ["bridge", "netinit-cni"]), (False, ["bridge"])], ids=["upgraded", "deleted"])
 def test_the_plugin_stays_on_an_upgrade_and_goes_with_the_daemonset(api, tmp_path, folders, require_netns, there, left):
     api.objects[DAEMON_SET_PATH] = {"metadata": {"name": DAEMON_SET, "namespace": "netinit-system"}}
     with Node(tmp_path, api, install=True) as node:
-        assert plugins(folders) == ["bridge", "netinit-cni"]
+        assert list_plugins(folders) == ["bridge", "netinit-cni"]
         settings = (tmp_path / "bin" / "netinit-cni.settings").read_text().splitlines()
         assert {f"socket={node.socket}", f"daemon-set={DAEMON_SET}"} < set(settings)
-        folders.write_text(json.dumps(LIST))  # the cluster's CNI writes its file anew
-        node.until(lambda: "netinit-cni" in plugins(folders), "the entry is back")
+        folders.write_text(json.dumps(NETWORK))  # the cluster's CNI writes its file anew
+        node.until(lambda: "netinit-cni" in list_plugins(folders), "the entry is back")
         if not there:
             del api.objects[DAEMON_SET_PATH]
         assert node.stop() == 0
-    assert plugins(folders) == left
+    assert list_plugins(folders) == left
     assert (tmp_path / "bin" / "netinit-cni").exists() is there
     if not there:
         assert list((tmp_path / "run").iterdir()) == list((tmp_path / "bin").iterdir()) == []
@@ -247,7 +238,7 @@ def test_the_plugin_stays_where_the_api_does_not_answer(api, tmp_path, folders, 
     with Node(tmp_path, api, install=True) as node:
         api.away.set()
         assert node.stop() == 0
-    assert plugins(folders) == ["bridge", "netinit-cni"]
+    assert list_plugins(folders) == ["bridge", "netinit-cni"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
@@ -257,19 +248,19 @@ def test_the_plugin_stays_where_the_api_refuses_the_agent(api, tmp_path, folders
     with Node(tmp_path, api, install=True) as node:
         api.refusal = status
         assert node.stop() == 0
-    assert plugins(folders) == ["bridge", "netinit-cni"]
+    assert list_plugins(folders) == ["bridge", "netinit-cni"]
 
 
 def test_a_deletion_that_was_seen_counts_although_the_agents_rights_went_with_it(api, tmp_path, folders, require_netns):
     tree = {"metadata": {"name": DAEMON_SET, "namespace": "netinit-system", "resourceVersion": "7"}}
     api.objects[DAEMON_SET_PATH] = tree
     with Node(tmp_path, api, install=True) as node:
-        assert plugins(folders) == ["bridge", "netinit-cni"]
+        assert list_plugins(folders) == ["bridge", "netinit-cni"]
         api.drop(tree, DAEMON_SET_PATH)
         node.until(lambda: "the DaemonSet is deleted" in node.log.read_text(), "the watch has seen the deletion")
         api.refusal = 403
         assert node.stop() == 0
-    assert plugins(folders) == ["bridge"]
+    assert list_plugins(folders) == ["bridge"]
 
 
 def test_it_is_not_ready_before_the_plugin_is_in_place_and_says_why(api, tmp_path, folders, require_netns):
@@ -286,7 +277,7 @@ def test_it_is_not_ready_before_the_plugin_is_in_place_and_says_why(api, tmp_pat
         )
         assert status.returncode == 1
         assert "it is not JSON" in status.stdout
-        folders.write_text(json.dumps(LIST))
+        folders.write_text(json.dumps(NETWORK))
         node.until(lambda: node.get("/readyz")[0] == 200, "ready", 30)
         time.sleep(2.5)
         done = subprocess.run([*node_command(node, "status")], capture_output=True, text=True, check=False)
@@ -294,7 +285,7 @@ def test_it_is_not_ready_before_the_plugin_is_in_place_and_says_why(api, tmp_pat
         assert "✔ agent" in done.stdout
         node.kill()
         assert subprocess.run([*node_command(node, "uninstall")], check=False, capture_output=True).returncode == 0
-        assert plugins(folders) == ["bridge"]
+        assert list_plugins(folders) == ["bridge"]
 
 
 def node_command(node, name):
@@ -314,7 +305,7 @@ def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, fold
         node.until(lambda: node.get("/readyz")[0] == 503, "not ready")
         time.sleep(1.5)
         assert not any(method == "PATCH" for method, _, _ in api.asked)
-        folders.write_text(json.dumps(LIST))
+        folders.write_text(json.dumps(NETWORK))
         node.until(lambda: any(method == "PATCH" for method, _, _ in api.asked), "the patch", 30)
     (body,) = {json.dumps(body) for method, _, body in api.asked if method == "PATCH"}
     path = "/spec/taints"
