@@ -235,7 +235,8 @@ def _each(texts: _Texts, change: Callable[[str], str]) -> _Texts:
 
 
 def _indent(text: str, indent: str) -> str:
-    return "".join([indent + line if line.strip() else line for line in text.splitlines(keepends=True)])
+    """Indent each line that is not empty: one of blanks, which Unicode has many of, is a line of a block scalar."""
+    return re.sub(r"(?m)^(?=[^\r\n])", indent, text)
 
 
 def _same(left: Any, right: Any) -> bool:

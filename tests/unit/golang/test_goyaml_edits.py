@@ -216,3 +216,11 @@ def test_what_is_only_added_to_random_texts_takes_no_comment_away():
         written = goyaml.rewrite(text, before, writer.grow(before))
         gone = set(text.replace("\r", "").split("\n")) - set(written.replace("\r", "").split("\n"))
         assert not [line for line in gone if line.lstrip().startswith("#")], f"{text}\n--- became\n{written}"
+
+
+@pytest.mark.parametrize("blank", ["\u00a0", "\u3000", "\u2003", "\u2028", "\u0085", "\x0b", "\x0c", "\x1c", " ", "\t", "  ", ""])
+def test_a_line_of_blanks_in_a_new_text_of_several_lines_stays_a_part_of_it(blank):
+    for text in (f"one\n{blank}\ntwo\n", f"{blank}\none\n", f"one\n{blank}", f"one\n{blank}two\n", f"one{blank}\ntwo\n"):
+        changed(lambda tree, text=text: tree["spec"]["containers"].append({"name": "p", "args": [text], "image": "i"}))
+        changed(lambda tree, text=text: tree["spec"].update(volumes=[{"name": "v", "data": text}, {"name": "w"}]))
+        changed(lambda tree, text=text: tree["metadata"].update(note=text))
