@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import http.server
 import json
@@ -36,22 +37,34 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.server.served.append((urlsplit(self.path).path, int(code)))
 
 
-@pytest.fixture(scope="module")
-def server():
+@contextlib.contextmanager
+def serve(*, has_python=True):
     found = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=SITE))
-    found.served, found.has_python = [], True
+    found.served, found.has_python = [], has_python
     thread = threading.Thread(target=found.serve_forever)
     thread.start()
-    yield found
-    found.shutdown()
-    found.server_close()
-    thread.join()
+    try:
+        yield found
+    finally:
+        found.shutdown()
+        found.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serve() as found:
+        yield found
 
 
 @pytest.fixture
 def page(server, browser):
     """The browser at the playground, opened by a call with `address`, `width` and `dark`."""
-    return Page(browser, f"http://127.0.0.1:{server.server_port}/playground.html")
+    return Page(browser, home_of(server))
+
+
+def home_of(server):
+    return f"http://127.0.0.1:{server.server_port}/playground.html"
 
 
 class Page:
@@ -214,16 +227,11 @@ def test_what_takes_too_long_can_be_stopped_and_what_follows_is_answered(page):
     page.browser.wait(f"{STATUS}.startsWith('That is too long')")
 
 
-def test_a_copy_that_was_built_without_python_says_so(page, server):
-    server.has_python = False
-    try:
-        page.open(f"{page.home}?a-new-one").browser.call("Network.setCacheDisabled", cacheDisabled=True)
-        page.fill(**FLAGS).start()
+def test_a_copy_that_was_built_without_python_says_so(browser):
+    with serve(has_python=False) as server:  # of an address of its own, whose Python the browser cannot have kept
+        page = Page(browser, home_of(server)).open().fill(**FLAGS).start()
         page.browser.wait(f"{STATUS}.startsWith('Python cannot be loaded')")
         assert page.answers() == {}
-    finally:
-        server.has_python = True
-        page.browser.call("Network.setCacheDisabled", cacheDisabled=False)
 
 
 def test_yaml_that_expands_without_end_is_refused(page):
