@@ -28,7 +28,7 @@ from netinit.pods.planning import settle
 from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.structs import ACCEPTING
 from netinit.rules.xtables import building
-from programming import REDIRECT, SIDECAR, TPROXY, apply_in, load, needs, remove_in
+from programming import REDIRECT, SIDECAR, TPROXY, apply_in, load, needs, remove_in, run_tool
 from restore_oracle import LegacyByProgram
 from strategies import made_options
 from sweeps import choose
@@ -345,3 +345,12 @@ def test_a_huge_table_is_an_error_that_names_it(monkeypatch):
         monkeypatch.setattr(legacy_tables, "MAX_BYTES", 100)
         with pytest.raises(ApplyError, match=r"IPv4 legacy table nat: it has more than .* MB of rules: remove those that are not needed"):
             backend.commit(change)
+
+
+def test_what_a_plain_user_may_not_list_is_unknown_and_not_taken_for_no_rules():
+    user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *(f"--{kind}-caps=+net_admin,+net_raw" for kind in ("inh", "ambient"))]
+    with NetworkNamespace("plain") as pod:
+        load(pod, LEGACY, IPV4, "*nat\n-A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001\nCOMMIT\n")
+        done = run_tool(pod, "explain", "outbound", "--live", "--to", "10.0.0.1:80", prefix=user)
+    assert (done.returncode, done.stdout.split(":")[0]) == (0, "unknown"), done
+    assert "legacy tables of IPv4 (named to root alone)" in done.stdout

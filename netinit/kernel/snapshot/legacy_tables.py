@@ -9,7 +9,7 @@ from __future__ import annotations
 from _socket import SOCK_RAW, socket
 from _struct import pack, unpack_from
 
-from netinit.base.net import FAMILIES, Family
+from netinit.base.net import FAMILIES, IPV6, Family
 from netinit.base.system import posix
 from netinit.kernel import Closing, detect
 
@@ -37,11 +37,18 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
     found = []
     for family in FAMILIES:
         names = detect.legacy_tables(family)
-        if names is None:
-            reason = "the kernel names them only to root"
-            unknown.append(Unknown(place=f"legacy tables of {family.name}", reason=reason, is_forbidden=True))
+        if names is None and not _is_unused(family):
+            unknown.append(Unknown(place=f"legacy tables of {family.name} (named to root alone)", reason="not by this user"))
         found += [read_table(family, table) for table in names or ()]
     return tuple(found)
+
+
+def _is_unused(family: Family) -> bool:
+    """Whether no table can exist on this node: each is a module that holds the one for all tables."""
+    try:
+        return not posix.listdir(f"{detect.MODULES}/{'ip6' if family is IPV6 else 'ip'}_tables/holders")
+    except OSError:  # built into the kernel, where its tables would be too; or sysfs is not mounted
+        return False
 
 
 def read_table(family: Family, table: str) -> LegacyTable:

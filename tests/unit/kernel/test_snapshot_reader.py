@@ -9,7 +9,7 @@ import pytest
 from netinit.base.netlink_attributes import write_attribute
 from netinit.base.snapshot import NETDEV, NftSet
 from netinit.kernel import netlink, nf_tables
-from netinit.kernel.snapshot import nf_tables_dump, reader
+from netinit.kernel.snapshot import legacy_tables, nf_tables_dump, reader
 
 EXACT, PREFIX = 1, 2  # NFTA_DEVICE_NAME, NFTA_DEVICE_PREFIX
 ETH0, ETH1 = 2, 3
@@ -119,3 +119,15 @@ def test_legacy_tables_of_bridges_are_known_by_the_use_of_their_modules(monkeypa
     found = reader._find_bridge_tables()
     assert [one.place for one in found] == [f"the legacy table {one} of bridges" for one in tables]
     assert all(one.is_forbidden for one in found)
+
+
+@pytest.mark.parametrize(("holders", "unknown"), [([], []), (["iptable_nat"], ["IPv4", "IPv6"]), (None, ["IPv4", "IPv6"])])
+def test_legacy_tables_that_may_not_be_listed_are_none_where_no_module_makes_any_and_unknown_elsewhere(tmp_path, monkeypatch, holders, unknown):
+    for module in ("ip_tables", "ip6_tables"):
+        for name in [] if holders is None else ["holders", *[f"holders/{one}" for one in holders]]:
+            (tmp_path / module / name).mkdir(parents=True)
+    monkeypatch.setattr(legacy_tables.detect, "MODULES", str(tmp_path))
+    monkeypatch.setattr(legacy_tables.detect, "legacy_tables", lambda _: None)
+    found = []
+    assert legacy_tables.read(found) == ()
+    assert [(one.place, one.is_forbidden) for one in found] == [(f"legacy tables of {one} (named to root alone)", False) for one in unknown]
