@@ -7,8 +7,6 @@ the place before which a rule is inserted.
 
 from __future__ import annotations
 
-from _struct import pack
-
 from netinit.backends import Change, base_of
 from netinit.backends.iptables import XtablesState
 from netinit.base.net import Family
@@ -16,30 +14,25 @@ from netinit.base.records import Record
 from netinit.kernel import netlink, nf_tables
 from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, attribute
 from netinit.kernel.nf_tables import name
-from netinit.rules.expressions.compat import encode_rule, protocol_of
+from netinit.rules.expressions.compat import encode_rule, write_protocol
 from netinit.rules.iptables.write import WrittenRule
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
-from netinit.rules.structs import protocol_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from netinit.backends.iptables import FirstComparison
     from netinit.backends.listing_comparison import XtablesComparison
     from netinit.kernel.nf_tables import Message
     from netinit.rules.iptables.ownership import Owned
     from netinit.rules.iptables.write import WrittenChain
-    from netinit.rules.matches import Match
 
     # A rule, and the handle of the foreign rule before which it is inserted, or one of these places
     Placed = list[tuple[int, "WrittenRule | KeptRule"]]
     Part = tuple[Message, tuple[str, str, int, "WrittenRule | KeptRule | None"]]  # as in netinit.backends.nft_messages
 
-NFTA_RULE_COMPAT, NFTA_RULE_POSITION = 5, 6
-NFTA_RULE_COMPAT_PROTO, NFTA_RULE_COMPAT_FLAGS, NFT_RULE_COMPAT_F_INV = 1, 2, 2
-NLM_F_APPEND = 0x800
-_protocols: dict[tuple[str, bool], bytes] = {("", False): b""}  # what is written for each, which rules share
+NFTA_RULE_POSITION = 6
 AT_END, AT_TOP = 0, -1  # places in a chain; AT_TOP is before all foreign rules
 
 
@@ -96,7 +89,7 @@ class FamilyChange(Record):
             body, flags = place + self._encode(rule), netlink.NLM_F_CREATE
             before = top if at == AT_TOP else at
             if before == AT_END:
-                flags |= NLM_F_APPEND
+                flags |= nf_tables.NLM_F_APPEND
             else:
                 body += attribute(NFTA_RULE_POSITION, before.to_bytes(8, "big"))
             yield (nf_tables.NFT_MSG_NEWRULE, flags, body), (table, chain, number, rule)
@@ -155,19 +148,6 @@ def _place_plan(written: dict[str, dict[str, WrittenChain]]) -> dict[str, dict[s
         }
         for table, chains in written.items()
     }
-
-
-def write_protocol(matches: Iterable[Match]) -> bytes:
-    """Return the attribute that tells the kernel's side of extensions the protocol of a rule; empty if it has none."""
-    asked = protocol_of(matches)
-    found = _protocols.get(asked)
-    if found is None:
-        named, negated = asked
-        flags = NFT_RULE_COMPAT_F_INV if negated else 0
-        value = attribute(NFTA_RULE_COMPAT_PROTO, pack(">I", protocol_number(named)))
-        value += attribute(NFTA_RULE_COMPAT_FLAGS, pack(">I", flags))
-        found = _protocols[asked] = attribute(NFTA_RULE_COMPAT | netlink.NLA_F_NESTED, value)
-    return found
 
 
 def _place(table: str, chain: str) -> bytes:

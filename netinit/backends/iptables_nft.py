@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from netinit.base.snapshot import Snapshot
     from netinit.kernel.nf_tables import Refusal
 
-ERESTART = 85  # the generation is another
 NAT_CHAIN = "nft nat"  # a key of netinit.backends.failure_causes.MODULES
-TRIES = 20  # each after another program's change
 
 
 class NetlinkWriter(ChangeWriter):
@@ -101,6 +99,7 @@ class NftVariant(ReadingBackend):
 
     def _commit(self, change: Change) -> None:
         from netinit.backends.compat_messages import CompatChange  # not needed for a removal
+        from netinit.kernel.nf_tables import ERESTART, TRIES
 
         for _ in range(TRIES):
             change = of_kind(change, CompatChange)

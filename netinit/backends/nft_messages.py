@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     Part = tuple[Message, tuple[str, str, int, NftStep | None]]
 
 NFTA_TABLE_USERDATA, NFTA_RULE_USERDATA = 6, 7
-NLM_F_APPEND = 0x800
 NFTNL_UDATA_TABLE_COMMENT, NFTNL_UDATA_RULE_COMMENT, NFTNL_UDATA_SET_KEYBYTEORDER = 0, 0, 0  # libnftnl/udata.h
 HOST_ORDER, NETWORK_ORDER = 1, 2  # nft's numbers of byte orders
 MAX_LIST_BYTES = 60_000  # bytes of elements in one message: an attribute's length has 16 bits
@@ -59,7 +58,7 @@ def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str,
                 body = place + attribute(netlink.NFTA_RULE_EXPRESSIONS, rule)
                 if comments:
                     body += attribute(NFTA_RULE_USERDATA, _note(NFTNL_UDATA_RULE_COMMENT, name(step.rule.comment)))
-                yield (nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, body), about
+                yield (nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | nf_tables.NLM_F_APPEND, body), about
 
 
 def _write_set(table: str, one: EncodedSet) -> Iterator[Message]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from netinit.backends import Change, of_kind
-from netinit.backends.compat_messages import AT_END, CompatChange, FamilyChange, KeptRule, write_protocol
+from netinit.backends.compat_messages import AT_END, CompatChange, FamilyChange, KeptRule
 from netinit.backends.iptables import ReadingBackend, XtablesState
 from netinit.backends.nft_removal import find_parts, remove_empty
 from netinit.kernel import detect
+from netinit.rules.expressions.compat import write_protocol
 from netinit.rules.iptables import ownership
 from netinit.rules.iptables.write import DecodedRule
 from netinit.rules.model import OWNED_CHAINS

@@ -9,7 +9,7 @@ from _struct import unpack_from
 from itertools import takewhile
 
 from netinit.backends import chains_of_tables
-from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, NLM_F_APPEND, delete_tables
+from netinit.backends.nft_messages import NFTA_TABLE_USERDATA, delete_tables
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.netlink_attributes import HEADER
 from netinit.base.system import posix
@@ -192,7 +192,7 @@ def restore(tables: tuple[str, ...], saved: TableDump | None, unread: str) -> tu
         raise ApplyError(f"the previous nft tables could not be read: {unread}")
     made = list(delete_tables(tables))
     for kind, settable in OBJECTS:
-        flags = netlink.NLM_F_CREATE | (NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
+        flags = netlink.NLM_F_CREATE | (nf_tables.NLM_F_APPEND if kind == nf_tables.NFT_MSG_NEWRULE else 0)
         for number, body in enumerate(saved[kind] if saved else (), 1):
             found = read_attributes(body, 0)
             if kind == nf_tables.NFT_MSG_NEWSETELEM and not found.get(3):

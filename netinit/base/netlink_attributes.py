@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-HEADER, TYPE_MASK = 4, 0x3FFF
+HEADER, TYPE_MASK, NLA_F_NET_BYTEORDER, NLA_F_NESTED = 4, 0x3FFF, 0x4000, 0x8000
 MAX_ATTRIBUTES = 100_000  # of one message: a set's elements come in messages of 64 KiB
 
 

@@ -1,19 +1,26 @@
-"""Create, fill, swap, destroy and read address sets of type hash:net over netlink (linux/netfilter/ipset/ip_set.h)."""
+"""Create, fill, swap, destroy and read address sets over netlink (linux/netfilter/ipset/ip_set.h)."""
 
 from __future__ import annotations
 
 from _socket import AF_INET, AF_INET6, inet_ntop, inet_pton
 from _struct import pack, unpack_from
 
-from netinit.base.netlink_attributes import MalformedError, attributes_of, name, split_attributes
+from netinit.base.netlink_attributes import (
+    NLA_F_NESTED,
+    NLA_F_NET_BYTEORDER,
+    MalformedError,
+    attributes_of,
+    name,
+    split_attributes,
+)
 from netinit.base.system import posix
 from netinit.kernel import netlink
 from netinit.kernel.detect import ATTR_DATA, ATTR_ELEMENTS, ATTR_PROTOCOL, ATTR_SETNAME, CMD_LIST, OLDEST_PROTOCOL
-from netinit.kernel.netlink import NETFILTER_SIZE, NLA_F_NESTED, NLA_F_NET_BYTEORDER, attribute, read_attributes
+from netinit.kernel.netlink import NETFILTER_SIZE, attribute, read_attributes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 SUBSYSTEM = 6 << 8
 CMD_CREATE, CMD_DESTROY, CMD_SWAP, CMD_ADD, CMD_TYPE = [SUBSYSTEM | kind for kind in (2, 3, 6, 9, 13)]
@@ -21,8 +28,10 @@ ATTR_TYPENAME, ATTR_SETNAME2, ATTR_REVISION, ATTR_FAMILY, ATTR_ADT, ATTR_LINENO 
 ATTR_IP, ATTR_CIDR, ATTR_INITVAL, ATTR_HASHSIZE, ATTR_MAXELEM, ATTR_BUCKETSIZE, ATTR_REFERENCES, ATTR_MEMSIZE = (
     1, 3, 17, 18, 19, 21, 25, 26,
 )  # fmt: skip
+ATTR_CADT_FLAGS, FLAG_WITH_COMMENT, ATTR_COMMENT = 8, 1 << 4, 26
 ATTR_IPADDR = {AF_INET: 1, AF_INET6: 2}
-TYPE = "hash:net"
+TYPE, ADDRESSES = "hash:net", "hash:ip"
+REVISION_OF_ADDRESSES = 4  # with comments, and as old as any kernel that netinit supports
 # The newest revision that programs of ipset list: a kernel may have newer ones
 NEWEST_REVISION = 7
 # What a set of ours has beside its elements; another header changes what the set means, such as `timeout` and `netmask`
@@ -30,7 +39,7 @@ USUAL_HEADER = {ATTR_HASHSIZE, ATTR_MAXELEM, ATTR_BUCKETSIZE, ATTR_INITVAL, ATTR
 AT_ONCE = 1000  # elements of one message: their list is an attribute, which has at most 65,535 bytes, and one needs at most 44
 IN_USE = 4100  # IPSET_ERR_BUSY
 ERRORS = {  # of ipset, above errno(3)
-    4097: "the kernel has another protocol of ipset", 4098: f"the kernel has no sets of type {TYPE}",
+    4097: "the kernel has another protocol of ipset", 4098: "the kernel has no sets of this type",
     4099: "the kernel has too many sets", IN_USE: "it is in use by a kernel component", 4101: "the other set is missing",
     4102: "the sets are of different types", 4103: "it is already there", 4104: "the length of a network is not valid",
     4106: "another family", 4352: "the set is full",
@@ -51,8 +60,7 @@ class AddressSets(netlink.Netlink):
         header += attribute(ATTR_MAXELEM | NLA_F_NET_BYTEORDER, pack(">I", most))
         self._change(
             CMD_CREATE, set_name,
-            attribute(ATTR_TYPENAME, name_of(TYPE)) + attribute(ATTR_REVISION, bytes((self._revision(family),)))
-            + attribute(ATTR_FAMILY, bytes((family,))) + attribute(ATTR_DATA | NLA_F_NESTED, header),
+            _write_type(TYPE, self._revision(family), family) + attribute(ATTR_DATA | NLA_F_NESTED, header),
         )  # fmt: skip
         for first in range(0, len(elements), AT_ONCE):
             some = elements[first : first + AT_ONCE]
@@ -64,6 +72,21 @@ class AddressSets(netlink.Netlink):
                 line = error.line if isinstance(error, SetError) else 0
                 where = f"{set_name} {some[line - 1]}" if 0 < line <= len(some) else set_name
                 raise SetError(error.errno or 0, where) from None
+
+    def create_for_addresses(self, set_name: str, family: int) -> None:
+        """Create an empty set of single addresses with comments."""
+        header = attribute(ATTR_CADT_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", FLAG_WITH_COMMENT))
+        kind = _write_type(ADDRESSES, REVISION_OF_ADDRESSES, family)
+        self._change(CMD_CREATE, set_name, kind + attribute(ATTR_DATA | NLA_F_NESTED, header))
+
+    def put(self, set_name: str, elements: Mapping[str, str], family: int) -> None:
+        """Add addresses with their comments, which replace those of addresses that are there."""
+        for line, (address, comment) in enumerate(elements.items(), 1):
+            element = _write_element(address, line, family, comment)
+            try:
+                self._change(CMD_ADD, set_name, attribute(ATTR_LINENO, pack("=I", 0)) + element, flags=0)
+            except OSError as error:
+                raise SetError(error.errno or 0, f"{set_name} {address}") from None
 
     def swap(self, set_name: str, other: str) -> None:
         """Swap the contents of two sets; rules look up those of the name."""
@@ -99,9 +122,9 @@ class AddressSets(netlink.Netlink):
         line = read_attributes(body, ERROR_AT).get(ATTR_LINENO, b"")
         return SetError(code, line=unpack_from("=I", line)[0] if len(line) >= 4 else 0)  # noqa: PLR2004 - an int's
 
-    def _change(self, command: int, set_name: str, more: bytes) -> None:
+    def _change(self, command: int, set_name: str, more: bytes, flags: int = netlink.NLM_F_EXCL) -> None:
         try:
-            self.request(command, netlink.NLM_F_EXCL | (netlink.NLM_F_CREATE if command == CMD_CREATE else 0), _begin(set_name) + more)
+            self.request(command, flags | (netlink.NLM_F_CREATE if command == CMD_CREATE else 0), _begin(set_name) + more)
         except SetError as error:
             raise SetError(error.errno or 0, set_name, line=error.line) from None
 
@@ -134,11 +157,17 @@ def _begin(set_name: str) -> bytes:
     return head + attribute(ATTR_SETNAME, name_of(set_name))
 
 
-def _write_element(element: str, line: int, family: int) -> bytes:
+def _write_type(kind: str, revision: int, family: int) -> bytes:
+    named = attribute(ATTR_TYPENAME, name_of(kind)) + attribute(ATTR_REVISION, bytes((revision,)))
+    return named + attribute(ATTR_FAMILY, bytes((family,)))
+
+
+def _write_element(element: str, line: int, family: int, comment: str = "") -> bytes:
     address, _, length = element.partition("/")
     packed = inet_pton(family, address)
     data = attribute(ATTR_IP | NLA_F_NESTED, attribute(ATTR_IPADDR[family] | NLA_F_NET_BYTEORDER, packed))
     data += attribute(ATTR_CIDR, bytes((int(length or len(packed) * 8),))) + attribute(ATTR_LINENO, pack("=I", line))
+    data += attribute(ATTR_COMMENT, name_of(comment)) if comment else b""
     return attribute(ATTR_DATA | NLA_F_NESTED, data)
 
 

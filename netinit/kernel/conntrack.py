@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from netinit.base.netlink_attributes import NLA_F_NESTED
 from netinit.kernel import netlink
 from netinit.kernel.netlink import Netlink, attribute, big, read_attributes, split_messages
 
@@ -90,8 +91,8 @@ def find_entry(link: Netlink, protocol: int, source: tuple[bytes, int], destinat
     ends = attribute(kinds[0], source[0]) + attribute(kinds[1], destination[0])
     ports = attribute(CTA_PROTO_NUM, bytes((protocol,))) + attribute(CTA_PROTO_SRC_PORT, struct.pack(">H", source[1]))
     ports += attribute(CTA_PROTO_DST_PORT, struct.pack(">H", destination[1]))
-    nested = attribute(CTA_TUPLE_IP | netlink.NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | netlink.NLA_F_NESTED, ports)
-    body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, nested)
+    nested = attribute(CTA_TUPLE_IP | NLA_F_NESTED, ends) + attribute(CTA_TUPLE_PROTO | NLA_F_NESTED, ports)
+    body = struct.pack("=BBH", family, 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, nested)
     return next(filter(None, map(_read, link.request(GET, 0, body, may_lack=True))), None)
 
 
@@ -105,7 +106,7 @@ def _read(body: bytes, *, destroyed: bool = False) -> Event | None:
     original, reply = _tuple(attributes.get(ORIGINAL)), _tuple(attributes.get(REPLY))
     if not (original and reply):
         return None
-    handle = struct.pack("=BBH", body[0], 0, 0) + attribute(ORIGINAL | netlink.NLA_F_NESTED, attributes[ORIGINAL])
+    handle = struct.pack("=BBH", body[0], 0, 0) + attribute(ORIGINAL | NLA_F_NESTED, attributes[ORIGINAL])
     handle += attribute(ZONE, attributes[ZONE][:2]) if ZONE in attributes else b""
     answered = bool(big(attributes.get(STATUS)) & SEEN_REPLY)
     return Event(destroyed=destroyed, answered=answered, original=original, reply=reply, handle=handle)

@@ -9,6 +9,7 @@ from _struct import pack, unpack
 
 from netinit.base.errors import NamespaceError
 from netinit.base.net import FAMILIES, IPV6, Family, read_addresses
+from netinit.base.netlink_attributes import NLA_F_NET_BYTEORDER
 from netinit.base.records import Record
 from netinit.base.system import posix
 from netinit.kernel import Closing, netlink, read_text
@@ -138,7 +139,7 @@ def has_address_sets() -> bool:
 
 def _dump_sets(protocol: int) -> list[bytes]:
     body = pack("=BBH", 0, 0, 0) + attribute(ATTR_PROTOCOL, bytes((protocol,)))
-    body += attribute(ATTR_FLAGS | netlink.NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
+    body += attribute(ATTR_FLAGS | NLA_F_NET_BYTEORDER, pack(">I", FLAG_LIST_HEADER))
     return netlink.dump(netlink.NETLINK_NETFILTER, CMD_LIST, body)
 
 

@@ -26,12 +26,14 @@ GET = 1  # what the number of the message that dumps objects is higher than that
 NFT_MSG_DELRULE, NFT_MSG_NEWSET, NFT_MSG_NEWSETELEM, NFT_MSG_NEWOBJ, NFT_MSG_NEWFLOWTABLE = [
     SUBSYSTEM << 8 | kind for kind in (8, 9, 12, 18, 22)
 ]
+NLM_F_APPEND = 0x800  # of a rule: after all others; linux/netlink.h
 NLM_F_NONREC = 0x100  # for deletions: only if the object is empty; linux/netlink.h
 NFTA_TABLE_USE = 3
 SOL_NETLINK, NETLINK_CAP_ACK, NETLINK_EXT_ACK = 270, 10, 11
 NLMSGERR_ATTR_MSG, NLMSGERR_ATTR_OFFS = 1, 2
 SO_SNDBUF, SO_SNDBUFFORCE = 7, 32
-EINVAL, EOPNOTSUPP = 22, 95
+EINVAL, ERESTART, EOPNOTSUPP = 22, 85, 95  # the second: the generation is another
+TRIES = 20  # of a change, each computed after another program's
 RECEIVE_SIZE = 1 << 16
 SMALL = 1 << 16  # bytes that any socket accepts at once; net.core.wmem_default is at least twice this
 MAX_BYTES = 1 << 26  # of one dump: some 150,000 rules

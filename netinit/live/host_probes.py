@@ -27,19 +27,17 @@ from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
 from netinit.options.interception import BROKEN, EXEMPT, UNKNOWN
 from netinit.rules.decoding.packet import list_users
 from netinit.rules.foreign_targets import SourceNat
-from netinit.rules.iptables.sets import UNREAD, Contents
 from netinit.rules.model import NAT
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
-from netinit.rules.targets import Jump
 from netinit.simulate import trace
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
-from netinit.simulate.hooks import POSTROUTING
-from netinit.simulate.ruleset import Ruleset, resolve_sets
+from netinit.simulate.ruleset import Ruleset
 
 PROBE_SETS = {IPV4: "istio-inpod-probes-v4", IPV6: "istio-inpod-probes-v6"}
 AMBIENT_NAT = "istio-ambient-nat"
 POSTROUTING_CHAIN = "ISTIO_POSTRT"
+ADDRESSES = "hash:ip"  # the type of the agent's sets of ipset
 _PORT = 8080  # of a probe: the mesh's rules match none
 _TO_POD_PRIORITY = 512  # of the agent's policy rule for probes, as of the AWS plugin's for other pods
 _BY_AGENT = (
@@ -58,20 +56,19 @@ class ProbeFinding(Record):
 
 
 def judge_probes(
-    snapshot: Snapshot, contents: Contents, addresses: tuple[str, ...], sources: Mapping[Family, str], sender: int | None
+    snapshot: Snapshot, addresses: tuple[str, ...], sources: Mapping[Family, str], sender: int | None
 ) -> tuple[ProbeFinding, ...]:
     """Judge a probe of each address.
 
-    `contents`: the address sets that could be read; `sources`: the exempt addresses; `sender`: the kubelet's uid, None if
-    it is not known.
+    `sources`: the exempt addresses; `sender`: the kubelet's uid, None if it is not known.
     """
     live = load_snapshot(snapshot)
     if live.unreadable:
         return tuple([ProbeFinding(address=one, state=UNKNOWN, detail="; ".join(live.unreadable)) for one in addresses])
-    members = dict(_list_members(snapshot, contents))
+    members = dict(_list_members(snapshot))
     found = []
     for family in FAMILIES:
-        ruleset = resolve_sets(live.join(family, IPTABLES_NFT), contents)
+        ruleset = live.join(family, IPTABLES_NFT)
         own = [one for one in addresses if (":" in one) == (family is IPV6)]
         found += [_judge(snapshot, ruleset, one, (sources[family], sender), members.get(family)) for one in own]
     return tuple(found)
@@ -98,19 +95,12 @@ def find_holder(snapshot: Snapshot) -> str:
     return next((source for source, found in tables.items() if any(found)), IPTABLES_NFT) if is_left else ""
 
 
-def count_jumps(snapshot: Snapshot, family: Family, holder: str) -> int:
-    """Count the jumps to the agent's chain among the rules of this backend."""
-    rules = load_snapshot(snapshot).rulesets.get(holder, {}).get(family)
-    chain = rules.tables.get(NAT, {}).get(POSTROUTING) if rules else None
-    jump = Jump(chain=POSTROUTING_CHAIN)
-    return sum(not one.rule.matches and one.rule.target == jump for one in chain.rules) if chain else 0
-
-
-def _list_members(snapshot: Snapshot, contents: Contents) -> Iterator[tuple[Family, frozenset[int]]]:
+def _list_members(snapshot: Snapshot) -> Iterator[tuple[Family, frozenset[int]]]:
     """Yield the addresses of each family's set, if it exists; nft's set before ipset's."""
     for family, name in PROBE_SETS.items():
-        if name in contents and not any(element.startswith(UNREAD) for element in contents[name]):
-            yield family, frozenset(map(number_of, contents[name]))
+        for held in snapshot.foreign_sets:
+            if held.name == name and held.kind == ADDRESSES and held.is_complete:
+                yield family, frozenset(int.from_bytes(element.address, "big") for element in held.elements)
         for one in snapshot.sets:
             if (one.table, one.name) == (AMBIENT_NAT, name):
                 yield family, frozenset(int.from_bytes(element.key, "big") for element in one.elements)

@@ -11,6 +11,7 @@ from netinit.rules.targets import GO_ON, Target
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from netinit.rules.packet_interfaces import Traversal, Verdict
+    from netinit.rules.rule_builder import RuleBuilder
 
 
 # Extensions that leave unchanged what rules test
@@ -49,12 +50,6 @@ class Observe(ForeignTarget):
         return self.text.partition(" ")[0] or "count"
 
 
-def _pack_range(name: str, address: str, port: int, family: Family) -> structs.Struct:
-    flags = (structs.MAP_ADDRESSES if address else 0) | (structs.MAP_PORTS if port else 0)
-    packed = number_of(address).to_bytes(family.bits // 8, "big") if address else b""
-    return structs.pad(name, 2, pack(structs.RANGE, flags, packed, packed) + pack(structs.PORTS, port, port))
-
-
 class SourceNat(ForeignTarget):
     """Replaces the source address (sections SNAT, MASQUERADE).
 
@@ -70,7 +65,16 @@ class SourceNat(ForeignTarget):
         return (self.address or self.text,)
 
     def struct(self, family: Family) -> structs.Struct:
-        return _pack_range("SNAT", self.address, 0, family) if self.address else super().struct(family)
+        if not self.address:
+            return super().struct(family)
+        packed = number_of(self.address).to_bytes(family.bits // 8, "big")
+        if family is IPV6:
+            return structs.pad("SNAT", 1, pack(structs.RANGE, structs.MAP_ADDRESSES, packed, packed))
+        return structs.pad("SNAT", 0, pack(structs.MULTI_RANGE, 1, structs.MAP_ADDRESSES, packed, packed))
+
+    def express(self, writer: RuleBuilder, family: Family) -> None:
+        writer.put(number_of(self.address).to_bytes(family.bits // 8, "big"))
+        writer.add(b"nat", (1, 0), (2, family.number), (3, 1))  # NFT_NAT_SNAT, with the address of the first register
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.replace_source(self.address, own=self.own)
@@ -92,7 +96,9 @@ class DestinationNat(Target):
         return f"{address}{f':{self.port}' if self.port else ''}"
 
     def struct(self, family: Family) -> structs.Struct:
-        return _pack_range("DNAT", self.address, self.port, family)
+        flags = (structs.MAP_ADDRESSES if self.address else 0) | (structs.MAP_PORTS if self.port else 0)
+        packed = number_of(self.address).to_bytes(family.bits // 8, "big") if self.address else b""
+        return structs.pad("DNAT", 2, pack(structs.RANGE, flags, packed, packed) + pack(structs.PORTS, self.port, self.port))
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.send_to(self.address, self.port)

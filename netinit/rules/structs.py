@@ -73,8 +73,8 @@ _NUMBERS = {name: number for number, name in _NAMES.items()}
 SIZES = {
     ("comment", 0): 256, ("tcp", 0): 16, ("udp", 0): 16, ("multiport", 1): 48, ("iprange", 1): 72, ("owner", 1): 24, ("mark", 1): 16,
     ("connmark", 1): 16, ("conntrack", 3): 168, ("socket", 3): 8, ("addrtype", 1): 8, ("limit", 0): 40, ("set", 4): 48,
-    ("REDIRECT", 0): 40, ("DNAT", 2): 48, ("SNAT", 2): 48, ("MARK", 2): 8, ("CONNMARK", 1): 16, ("CONNMARK", 2): 16, ("CT", 2): 72,
-    ("TPROXY", 1): 32, ("REJECT", 0): 8, ("LOG", 0): 32, ("NFLOG", 0): 80,
+    ("REDIRECT", 0): 40, ("DNAT", 2): 48, ("SNAT", 0): 24, ("SNAT", 1): 40, ("MARK", 2): 8, ("CONNMARK", 1): 16,
+    ("CONNMARK", 2): 16, ("CT", 2): 72, ("TPROXY", 1): 32, ("REJECT", 0): 8, ("LOG", 0): 32, ("NFLOG", 0): 80,
 }  # by name and revision  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 
 import pytest
@@ -53,6 +54,19 @@ def program_as_istio_does(node, backend, uid=0, owner=None):
         node.run([tables, "-w", "-t", "nat", "-I", "POSTROUTING", "1", "-j", CHAIN], check=True)
         rule = ["-m", "owner", *OWNER[owner], "-p", "tcp", "-m", "set", "--match-set", name, "dst", "-j", "SNAT", "--to-source", source]
         node.run([tables, "-w", "-t", "nat", "-A", CHAIN, *rule], check=True)
+
+
+def list_rules(node, backend):
+    """The rules as programs list them, and whether those of iptables can be deleted by their text, as the mesh's agent does it."""
+    if backend == NATIVE:
+        return re.sub(r"counter packets \d+ bytes \d+", "counter", node.run(["nft", "-s", "list", "table", "inet", "istio-ambient-nat"], check=True).stdout)
+    listed = {}
+    for tables in TABLES[backend]:
+        listed[tables] = node.run([tables, "-w", "-t", "nat", "-S", CHAIN], check=True).stdout.splitlines()
+        *_, rule = listed[tables]
+        for action in ("-D", "-A"):
+            node.run([tables, "-w", "-t", "nat", action, *rule.split()[1:]], check=True)
+    return listed
 
 
 def states(node):
@@ -136,6 +150,7 @@ def check_repair(ambient, backend, change):
     node = ambient.client
     assert probe(ambient) == dict.fromkeys(POD.values(), False), "without the node's rules the mesh captures probes"
     program_as_istio_does(node, backend)
+    listed = list_rules(node, backend)
     check_truth(ambient)
     change(node, backend)
     check_truth(ambient, (False, False))
@@ -143,6 +158,7 @@ def check_repair(ambient, backend, change):
     with node.entered():
         assert repair_host_probes(UIDS) == (backend, ())
     check_truth(ambient)
+    assert list_rules(node, backend) == listed
     if backend != NATIVE:
         assert [line for line in node.run(["ipset", "save"], check=True).stdout.splitlines() if UIDS[POD[IPV4]] in line], "the mesh's agent finds it by its uid"
         for tables in TABLES[backend]:
@@ -271,3 +287,12 @@ def test_pods_with_security_groups_of_aws_need_two_policy_rules_which_are_named_
     with node.entered():
         assert repair_host_probes(UIDS) == (backend, ())
     check_truth(ambient)
+
+
+def test_a_set_of_ranges_is_not_filled_with_addresses_alone(ambient):
+    node = ambient.client
+    program_as_istio_does(node, NATIVE)
+    made = "add set inet istio-ambient-nat istio-inpod-probes-v4 { type ipv4_addr; flags interval; }\n"
+    node.run(["nft", "-f", "-"], stdin=f"flush ruleset\nadd table inet istio-ambient-nat\n{made}", check=True)
+    with kubelet(node, 0), node.entered(), pytest.raises(ApplyError, match="sets of ranges, which netinit does not fill: istio-inpod-probes-v4"):
+        repair_host_probes(UIDS)

@@ -5,7 +5,10 @@ Rules are written in one form, that of iptables 1.8.7, and read in that of every
 
 from __future__ import annotations
 
+from _struct import pack
+
 from netinit.base.net import IPV4
+from netinit.base.netlink_attributes import NLA_F_NESTED, write_attribute
 from netinit.base.records import Record
 from netinit.rules.iptables.write import encode_each, split_modules
 from netinit.rules.matches import EXTENSION, IN_INTERFACE, SOURCE
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from netinit.rules.iptables.write import Written
     from netinit.rules.matches import Match
     from netinit.rules.targets import Target
+
+
+NFTA_RULE_COMPAT, NFTA_RULE_COMPAT_PROTO, NFTA_RULE_COMPAT_FLAGS, NFT_RULE_COMPAT_F_INV = 5, 1, 2, 2
+_protocols: dict[tuple[str, bool], bytes] = {("", False): b""}  # what is written for each, which rules share
 
 
 class CompatForm(Record):
@@ -97,6 +104,19 @@ def protocol_of(matches: Iterable[Match]) -> tuple[str, bool]:
             return match.name, match.negated
         implied = implied or match.protocol
     return implied, False
+
+
+def write_protocol(matches: Iterable[Match]) -> bytes:
+    """Return the attribute that tells the kernel's side of extensions the protocol of a rule; empty if it has none."""
+    asked = protocol_of(matches)
+    found = _protocols.get(asked)
+    if found is None:
+        named, negated = asked
+        flags = NFT_RULE_COMPAT_F_INV if negated else 0
+        value = write_attribute(NFTA_RULE_COMPAT_PROTO, pack(">I", protocol_number(named)))
+        value += write_attribute(NFTA_RULE_COMPAT_FLAGS, pack(">I", flags))
+        found = _protocols[asked] = write_attribute(NFTA_RULE_COMPAT | NLA_F_NESTED, value)
+    return found
 
 
 def _order(match: Match) -> tuple[bool, int]:

@@ -286,9 +286,13 @@ class Owner(Match):
     negated: bool = False
 
     def xt(self) -> str:
-        if (self.kind, self.first, self.last) == ("uid", 0, FULL_MASK):
+        if self._is_any:
             return f"-m owner {'! ' if self.negated else ''}--socket-exists"
         return format_extension("owner", f"--{self.kind}-owner", self._format_range("-"), self.negated)
+
+    @property
+    def _is_any(self) -> bool:
+        return (self.kind, self.first, self.last) == ("uid", 0, FULL_MASK)
 
     def nft(self) -> str:
         return format_one_of(f"meta sk{self.kind}", (self._format_range("-"),), self.negated)
@@ -302,8 +306,10 @@ class Owner(Match):
             writer.compare_ranges([(pack(">I", self.first), pack(">I", self.last))], self.negated, 0)
 
     def struct(self, *_: Match) -> structs.Struct:
-        bit = structs.OWNER_BITS[self.kind]
-        ends = (self.first, self.last, 0, 0) if self.kind == "uid" else (0, 0, self.first, self.last)
+        bit, ends = structs.OWNER_SOCKET, (0, 0, 0, 0)
+        if not self._is_any:
+            bit = structs.OWNER_BITS[self.kind]
+            ends = (self.first, self.last, 0, 0) if self.kind == "uid" else (0, 0, self.first, self.last)
         return structs.pad("owner", 1, pack(structs.OWNER, *ends, bit, bit if self.negated else 0))
 
     def choose(self, packets: PacketSet) -> Chosen:

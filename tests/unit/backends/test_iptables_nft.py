@@ -8,16 +8,17 @@ from struct import unpack_from
 import pytest
 
 from core import plan
-from netinit.backends import Change, iptables_nft
-from netinit.backends.compat_messages import AT_END, AT_TOP, CompatChange, FamilyChange, KeptRule, write_protocol
+from netinit.backends import Change
+from netinit.backends.compat_messages import AT_END, AT_TOP, CompatChange, FamilyChange, KeptRule
 from netinit.backends.iptables import XtablesState
-from netinit.backends.iptables_nft import ERESTART, NftVariant
+from netinit.backends.iptables_nft import NftVariant
 from netinit.base.errors import ApplyError, BackendUnavailableError, BusyError, KernelFeatureError
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel import nf_tables
 from netinit.kernel.netlink import read_attributes, read_name
-from netinit.kernel.nf_tables import NfTables, Refusal
+from netinit.kernel.nf_tables import ERESTART, TRIES, NfTables, Refusal
 from netinit.options import Options
+from netinit.rules.expressions.compat import write_protocol
 from netinit.rules.iptables.parse import parse_rule
 
 SIDECAR = plan(Options.from_argv(["-b", "*", "-i", "*", "--ipv6", "on"]))
@@ -153,7 +154,7 @@ def test_a_change_names_the_generation_that_it_was_computed_from_and_is_computed
 
 def test_nf_tables_that_changes_all_the_time_is_busy(link):
     backend = Backend()
-    link.answers += [refuse(ERESTART)] * iptables_nft.TRIES
+    link.answers += [refuse(ERESTART)] * TRIES
     with pytest.raises(BusyError, match="iptables-nft: other programs change nf_tables all the time"):
         backend.commit(first_change(backend))
 
