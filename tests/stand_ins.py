@@ -107,7 +107,8 @@ class Proxy:
     """What a mesh's proxy does with captured connections, as far as clients notice: connects to the original destination as user 1337.
 
     `detects`: waits for the client's first bytes. `http`: resets what is no request. `seals`: begins as mutual TLS does. `strict`: resets
-    what is not sealed. `registered`: resets what goes to another destination, if there is a list. `inbound`: connects from 127.0.0.6. `seen`: the original destinations.
+    what is not sealed. `registered`: resets what goes to another destination, if there is a list, or `passes` it on as it is. `inbound`: connects from 127.0.0.6.
+    `seen`: the original destinations.
     """
 
     place: NetworkNamespace
@@ -116,6 +117,7 @@ class Proxy:
     seals: bool = False
     strict: bool = False
     registered: Collection[str] | None = None
+    passes: bool = False
     inbound: bool = False
     seen: list[str] = field(default_factory=list)
 
@@ -125,7 +127,8 @@ class Proxy:
         port, address = struct.unpack("!2xH4s8x", packed)
         host = socket.inet_ntoa(address)
         self.seen.append(f"{host}:{port}")
-        if self.registered is not None and self.seen[-1] not in self.registered:
+        is_unknown = self.registered is not None and self.seen[-1] not in self.registered
+        if is_unknown and not self.passes:
             reset(writer)
             return
         first = b""
@@ -134,7 +137,7 @@ class Proxy:
         if (self.http and not first.startswith(b"GET ")) or (self.strict and not first.startswith(SEALED)):
             reset(writer)
             return
-        first = first.removeprefix(SEALED) if self.inbound else (SEALED if self.seals else b"") + first
+        first = first.removeprefix(SEALED) if self.inbound else (SEALED if self.seals and not is_unknown else b"") + first
         await self._forward(reader, writer, (host, port), first)
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, end: tuple[str, int], first: bytes) -> None:

@@ -11,11 +11,11 @@ from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.kubectl.objects import KINDS, POD, check_name, write_selector
 from netinit.kubectl.program import Kubectl
 from netinit.questions.why.asked import WhyQuestion, read_service_name
-from netinit.questions.why.mesh import MESH
 from netinit.questions.why.objects import (
     CONFIG_MAP,
     DESTINATION,
     MAX_LISTED,
+    MESH,
     MUTUAL,
     POLICY,
     ROOT_NAMESPACE,
@@ -24,6 +24,8 @@ from netinit.questions.why.objects import (
     SERVICE_LABEL,
     SIDECAR,
     SLICE,
+    find_root_namespace,
+    read_mesh,
 )
 from netinit.questions.why.services import PODS
 
@@ -92,14 +94,15 @@ class ClusterReader:
         for namespace in sorted(namespaces):
             for kind in (POLICY, MUTUAL, DESTINATION):
                 self.get(kind, RESOURCES[kind], "-n", namespace)
-        if ROOT_NAMESPACE not in namespaces:
+        given = self.get(CONFIG_MAP, "configmap", MESH, "-n", ROOT_NAMESPACE)
+        root = check_name(find_root_namespace(read_mesh(given)), "rootNamespace")
+        if root not in namespaces:
             for kind in (MUTUAL, DESTINATION):
-                self.get(kind, RESOURCES[kind], "-n", ROOT_NAMESPACE)
-        self.get(CONFIG_MAP, "configmap", MESH, "-n", ROOT_NAMESPACE)
+                self.get(kind, RESOURCES[kind], "-n", root)
         if asked.to:
             self.get(SERVICE_ENTRY, RESOURCES[SERVICE_ENTRY], "-A")
-            for place in dict.fromkeys((home, ROOT_NAMESPACE)):
-                self.get(SIDECAR, RESOURCES[SIDECAR], "-n", place)
+        for place in sorted({home, root} if asked.to else {*namespaces, root} if asked.client else ()):
+            self.get(SIDECAR, RESOURCES[SIDECAR], "-n", place)
 
     def _read_destination(self, asked: WhyQuestion, home: str) -> set[str]:
         """Read the Service at the other end, with its endpoints and pods; return its namespace."""
@@ -145,8 +148,8 @@ class ClusterReader:
         """Read the client's pod, or the workload that makes it; return its namespace."""
         namespace, _, name = client.rpartition("/")
         if not any(letter.isalpha() for letter in name) or ":" in name:
-            self.get(PODS, "pods", "-A", f"--field-selector=status.podIP={name}")
-            return set()
+            found = self.get(PODS, "pods", "-A", f"--field-selector=status.podIP={name}")
+            return {check_name(mapping(one.get("metadata")).get("namespace"), "namespace") for one in found[:MAX_LISTED]}
         namespace = namespace or home
         for kind in _WORKLOADS:
             if self.get(f"client {kind}", kind, name, "-n", namespace):

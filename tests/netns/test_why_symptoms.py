@@ -250,6 +250,19 @@ def test_a_service_that_the_sidecar_does_not_import_is_reset_where_it_passes_on_
     assert (code, 'add "shop/*" to the hosts of egress' in text.splitlines()[1]) == ("NI334", True), text
 
 
+@pytest.mark.parametrize(("hosts", "answers", "code"), [("istio-system/*", "reset", "NI327"), ("./*", "rows", "")], ids=["not imported", "imported"])
+def test_a_service_that_the_sidecar_does_not_import_gets_plain_text_where_the_rest_is_passed_on(lab, hosts, answers, code):
+    opened = f"outboundTrafficPolicy: {{mode: ALLOW_ANY}}, egress: [{{hosts: [{hosts}]}}]"
+    sidecar = f"apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: default, namespace: shop}}\nspec: {{{opened}}}"
+    rule = "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: db, namespace: shop}\nspec: {host: db, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}"
+    lab.deploy(workload(), service(), SERVER, STRICT, sidecar, rule)
+    lab.stand_ins.serve(lab.client, 5432, sealed_alone)
+    server = lab.proxy(seals=True, registered=[] if code else [f"{DB}:5432"], passes=True)
+    assert (talk(lab.pod, DB, 5432, first=b"select"), server.seen) == (answers, [f"{DB}:5432"])
+    found, text = lab.why("--to", "db:5432")
+    assert (found, 'add "shop/*" to the hosts of egress' in text) == (code, bool(code)), text
+
+
 def test_a_process_that_has_the_proxy_s_port_gets_what_is_captured(lab):
     lab.deploy(workload(), service(), SERVER)
     lab.stand_ins.serve(lab.pod, 15001, greet(b"not the database"))

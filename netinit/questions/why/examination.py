@@ -17,8 +17,7 @@ from netinit.questions.why.connection import RULES, ConnectionAnswer, Explain, a
 from netinit.questions.why.injection import examine_injection
 from netinit.questions.why.interfaces import examine_interfaces
 from netinit.questions.why.manifest import examine_manifest
-from netinit.questions.why.mesh import examine_registry, find_detection_limit
-from netinit.questions.why.mutual_tls import Ends, examine_mutual_tls, find_rule
+from netinit.questions.why.mutual_tls import ClientTls, Ends, examine_mutual_tls, find_rule
 from netinit.questions.why.names import examine_name
 from netinit.questions.why.objects import (
     DEFAULT_NAMESPACE,
@@ -26,6 +25,7 @@ from netinit.questions.why.objects import (
     SERVICE,
     ClusterObjects,
     find_service_of_endpoint,
+    full_name,
     list_ports,
     name_of,
     namespace_of,
@@ -34,7 +34,8 @@ from netinit.questions.why.objects import (
 from netinit.questions.why.pods import PodInQuestion, addresses_of
 from netinit.questions.why.policies import EGRESS, INGRESS, examine_policies
 from netinit.questions.why.probes import examine_probes
-from netinit.questions.why.protocols import examine_protocol
+from netinit.questions.why.protocols import examine_protocol, find_detection_limit
+from netinit.questions.why.registry import REGISTRY_ONLY, Registration, examine_registry, find_policy, find_registration
 from netinit.questions.why.services import (
     ServiceDestination,
     examine_missing,
@@ -123,11 +124,20 @@ def _follow_out(asked: WhyQuestion, to: Endpoint, pod: PodInQuestion, known: Evi
     if pod.facts and not pod.host_network:
         yield from _ask_out(asked, targets, pod, known, answers)
         yield from [unknown(RULES, problem, pod.title)] if problem else []
+    registration = find_registration(pod, to, service, found.port if found else None, known.objects)
+    refused: list[Step] = []
     if not any(one.outcome == UNKNOWN for one in missing) and any(one.verdict == CAPTURED for one in answers):
-        yield from examine_registry(pod, to, service, known.objects)
+        steps = [*examine_registry(pod, to, registration, known.objects, is_service=service is not None)]
+        yield from steps
+        refused = [one for one in steps if one.outcome == FAILED]
     is_past = any(one.verdict == DIRECT and one.change for one in answers) or bool(pod.facts and pod.facts.shared_owners)
     if found and not asked.udp:
-        yield from _examine_servers(pod, found, known, is_past=is_past)
+        doubt = "" if answers else problem or "what the rules do with the connection is not known"
+        ends = Ends(
+            client=pod, name="", server=pod, rule=find_rule(found.service, found.port.number, pod, known.objects), is_past=is_past,
+            registration=registration, doubt=doubt,
+        )  # fmt: skip
+        yield from _examine_servers(found, known, None if refused else ends)
     yield from examine_policies(pod, EGRESS, known.objects)
 
 
@@ -211,13 +221,13 @@ def _rename(one: ConnectionAnswer, target: _Target) -> ConnectionAnswer:
     )
 
 
-def _examine_servers(pod: PodInQuestion, found: ServiceDestination, known: Evidence, *, is_past: bool) -> Iterator[Step]:
-    rule = find_rule(found.service, found.port.number, pod.namespace, known.objects)
+def _examine_servers(found: ServiceDestination, known: Evidence, ends: Ends | None) -> Iterator[Step]:
+    """What matters at the other end. `ends`: with any server in place of this one; None if nothing gets there."""
     for one in found.workloads[:MAX_LISTED]:
         server = known.read(one)
         yield from _examine_other(server, SERVER)
-        ends = Ends(client=pod, name="", server=server, ports=tuple(target_numbers(found, server.spec)), rule=rule, is_past=is_past)
-        yield from examine_mutual_tls(ends, known.objects)
+        if ends:
+            yield from examine_mutual_tls(ends.replace(server=server, ports=tuple(target_numbers(found, server.spec))), known.objects)
         yield from examine_policies(server, INGRESS, known.objects)
     if not found.workloads and spec_of(found.service).get("selector"):
         yield unknown(SERVER, "its pods are not given, so neither their proxy nor mutual TLS is known", title_of(found.service))
@@ -246,13 +256,58 @@ def _follow_in(asked: WhyQuestion, pod: PodInQuestion, known: Evidence) -> Itera
         yield unknown("port", "which port of the pod is meant is not known", pod.title, remedy="name it with --port")
     yield from _ask_in(asked, numbers, pod, client, known)
     if not asked.udp:
-        is_past = bool(client and client.facts and client.facts.shared_owners)
-        ends = Ends(client=client, name=asked.client, server=pod, ports=tuple(numbers), is_past=is_past)
-        given = examine_mutual_tls(ends, known.objects)
+        leading = [one for one in found if numbers and numbers[0] in target_numbers(one, pod.spec)]
+        ends = Ends(client=client, name=asked.client, server=pod, ports=tuple(numbers))
+        ends = _complete_ends(ends, client, leading, known.objects) if client and client.in_mesh else ends
+        refused = [*_examine_client_registry(ends, leading, known.objects)]
+        yield from refused
+        given = examine_mutual_tls(ends, known.objects) if not refused else ()
         yield from [_advise_scraping(one, pod, numbers) for one in given]
     yield from examine_policies(pod, INGRESS, known.objects)
     if client:
         yield from examine_policies(client, EGRESS, known.objects)
+
+
+def _complete_ends(ends: Ends, client: PodInQuestion, leading: list[ServiceDestination], objects: ClusterObjects) -> Ends:
+    """Both ends with what the client's proxy makes of the Services that lead to the pod."""
+    if client.facts and client.facts.shared_owners:
+        return ends.replace(is_past=True)
+    ends = ends.replace(doubt=_find_exclusions(client))
+    if not leading:
+        text = "no Service leads to this port, and what goes to a pod's own address is plain text"
+        why = objects.why_unknown(SERVICE)
+        text, is_known = (f"{text} ({why})", None) if why else (text, False)
+        return ends.replace(registration=Registration(is_known=is_known, text=text, remedy="connect to a Service that has this port"))
+    to = [(one, Endpoint(host=full_name(one.service), port=str(one.port.number))) for one in leading]
+    registrations = dict.fromkeys([find_registration(client, endpoint, one.service, one.port, objects) for one, endpoint in to])
+    rules = dict.fromkeys([find_rule(one.service, one.port.number, client, objects) for one in leading])
+    first, *others = registrations
+    if others:
+        first = Registration(is_known=None, text=f"{first.text}, of one of the Services that lead here", remedy=first.remedy)
+    rule = next(iter(rules)) if len(rules) == 1 else ClientTls(doubt="the DestinationRules of the Services that lead here differ")
+    return ends.replace(registration=first, rule=rule)
+
+
+def _find_exclusions(client: PodInQuestion) -> str:
+    """Why it is not known that a client's proxy gets what it sends; its rules are not asked."""
+    text = f"options of {client.title} let some connections pass its proxy"
+    if client.facts is None or client.facts.options.outbound_cidrs != ALL:
+        return text
+    options = client.facts.options
+    owners = (*options.exclude_outbound_for_uids, *options.exclude_outbound_for_gids, *options.exclude_owner_groups)
+    return text if options.exclude_outbound_cidrs or options.exclude_outbound_ports or owners else ""
+
+
+def _examine_client_registry(ends: Ends, leading: list[ServiceDestination], objects: ClusterObjects) -> Iterator[Step]:
+    """Say that a client's proxy resets what goes to each Service of the pod; nothing if it does not, or may not."""
+    client = ends.client
+    if client is None or ends.registration.is_known is not False or find_policy(client, objects).mode != REGISTRY_ONLY:
+        return
+    host = full_name(leading[0].service) if leading else ends.server.title
+    port = str(next(iter(ends.ports), 0))
+    for one in examine_registry(client, Endpoint(host=host, port=port), ends.registration, objects, is_service=True):
+        step = one.replace(name=f"{CLIENT}: {one.name}", about=client.title)
+        yield step.replace(outcome=UNKNOWN, text=f"{step.text}; not certain: {ends.doubt}") if ends.doubt else step
 
 
 def _ask_in(

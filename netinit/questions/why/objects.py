@@ -9,8 +9,10 @@ from netinit.base.errors import ConfigError, ParseError
 from netinit.base.net import MAX_PORT, read_addresses
 from netinit.base.records import Record
 from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import Workload, workload
 from netinit.inject.deciding.webhooks import Selector
+from netinit.questions.why.asked import CLUSTER_DOMAIN
 
 MAX_OBJECTS = 20_000  # a large namespace has some thousand
 MAX_LISTED = 5  # of the same kind, in a sentence or as steps
@@ -18,6 +20,7 @@ DEFAULT_NAMESPACE, ROOT_NAMESPACE = "default", "istio-system"
 SERVICE, SLICE, ENDPOINTS, POLICY = "Service", "EndpointSlice", "Endpoints", "NetworkPolicy"
 MUTUAL, DESTINATION, SERVICE_ENTRY = "PeerAuthentication", "DestinationRule", "ServiceEntry"
 SIDECAR, CONFIG_MAP = "Sidecar", "ConfigMap"
+MESH = "istio"  # the ConfigMap that holds the MeshConfig
 _GROUPS = {  # Knative has a Service too, Calico a NetworkPolicy
     SERVICE: "", ENDPOINTS: "", SLICE: "discovery.k8s.io", POLICY: "networking.k8s.io", MUTUAL: "security.istio.io",
     DESTINATION: "networking.istio.io", SERVICE_ENTRY: "networking.istio.io", SIDECAR: "networking.istio.io", CONFIG_MAP: "",
@@ -36,9 +39,9 @@ def namespace_of(tree: Tree) -> str:
     return string(mapping(tree.get("metadata")).get("namespace")) or DEFAULT_NAMESPACE
 
 
-def age_of(tree: Tree) -> str:
-    """When the object was made: of two, the older one comes first."""
-    return string(mapping(tree.get("metadata")).get("creationTimestamp"))
+def age_of(tree: Tree) -> tuple[str, str, str]:
+    """What sorts objects as Istio does: the older one first, of two from the same second by name and namespace."""
+    return string(mapping(tree.get("metadata")).get("creationTimestamp")), name_of(tree), namespace_of(tree)
 
 
 def spec_of(tree: Tree) -> Tree:
@@ -51,13 +54,19 @@ class ClusterObjects:
     """Objects by kind, and the workloads.
 
     `whole`: the kinds of which everything that matters is given, as from a cluster: what is not there does not exist.
-    `unread`: kinds that could not be read, with the reason.
+    `unread`: kinds that could not be read, with the reason. `mesh`: the MeshConfig; None if it is not given, or cannot be read.
     """
 
     by_kind: Mapping[str, tuple[Tree, ...]] = field(default_factory=dict)
     workloads: tuple[Workload, ...] = ()
     whole: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)
+    mesh: Tree | None = None
+
+    @property
+    def root_namespace(self) -> str:
+        """The namespace whose Istio objects are the mesh's defaults."""
+        return find_root_namespace(self.mesh)
 
     def list(self, kind: str, namespace: str) -> list[Tree]:
         """The objects of a kind in a namespace."""
@@ -71,7 +80,17 @@ class ClusterObjects:
         """Why it is not known which objects of a kind there are; empty if it is."""
         if kind in self.whole:
             return ""
-        return f"{kind} objects could not be read: {self.unread[kind]}" if kind in self.unread else f"no {kind} is given"
+        if kind in self.unread:
+            return f"{kind} objects could not be read: {self.unread[kind]}"
+        return f"other {kind} objects may not be given" if self.by_kind.get(kind) else f"no {kind} is given"
+
+    def why_undecided(self, kind: str, found: Tree | None, namespace: str) -> str:
+        """Why an object that could not be read may come before the one that was found for a pod of a namespace; empty if none can.
+
+        A namespace's own objects come before those of the root namespace, and are read all or not at all.
+        """
+        is_own = found is not None and namespace_of(found) == namespace
+        return self.why_unknown(kind) if kind in self.unread and not is_own else ""
 
 
 def read_objects(trees: Iterable[object], *, whole: Iterable[str] = (), unread: Mapping[str, str] | None = None) -> ClusterObjects:
@@ -88,7 +107,23 @@ def read_objects(trees: Iterable[object], *, whole: Iterable[str] = (), unread: 
             by_kind.setdefault(kind, []).append(tree)
         elif (one := workload(tree)) is not None and not one.bare:
             found.append(one)
-    return ClusterObjects({kind: tuple(some) for kind, some in by_kind.items()}, tuple(found), frozenset(whole), unread or {})
+    mesh = read_mesh(by_kind.get(CONFIG_MAP, ()))
+    return ClusterObjects({kind: tuple(some) for kind, some in by_kind.items()}, tuple(found), frozenset(whole), unread or {}, mesh)
+
+
+def read_mesh(config_maps: Iterable[Tree]) -> Tree | None:
+    """The MeshConfig of the ConfigMap `istio`; None if it is not among them, or cannot be read."""
+    given = next((one for one in config_maps if (namespace_of(one), name_of(one)) == (ROOT_NAMESPACE, MESH)), None)
+    text = mapping(mapping(given).get("data")).get("mesh")
+    try:
+        return mapping(next(iter(yaml_texts.load_all(text)), None)) if isinstance(text, str) else None
+    except ParseError:
+        return None
+
+
+def find_root_namespace(mesh: Tree | None) -> str:
+    """The namespace that a MeshConfig makes the root; Istio's default where it says nothing, or is not known."""
+    return string(mapping(mesh).get("rootNamespace")) or ROOT_NAMESPACE
 
 
 def labels_of(one: Workload) -> dict[str, str]:
@@ -102,6 +137,11 @@ def selects(selector: object, labels: Mapping[str, str]) -> bool | None:
         return Selector.parse(selector or {}).matches(labels)
     except ConfigError:
         return None
+
+
+def full_name(service: Tree) -> str:
+    """The host by which Istio knows a Service."""
+    return f"{name_of(service)}.{namespace_of(service)}.svc.{CLUSTER_DOMAIN}"
 
 
 class ServicePort(Record):

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from netinit.base.findings import FindingKind
 from netinit.base.sanitize import quote
-from netinit.questions.why.objects import ServicePort
+from netinit.base.tree import mapping, string
+from netinit.questions.why.objects import ClusterObjects, ServicePort
 from netinit.questions.why.steps import Step, failed, passed, unknown
 
 OTHER_TRANSPORT = FindingKind(
@@ -66,6 +67,12 @@ def read_protocol(port: ServicePort) -> str:
     word = _GRPC_WEB if name.lower().startswith(_GRPC_WEB) else name.partition("-")[0].lower()
     found = _KNOWN.get(word, "")
     return found or (TCP if port.number in _NEVER_DETECTED else DETECTED)
+
+
+def find_detection_limit(objects: ClusterObjects) -> str:
+    """How long a proxy waits for the client's first bytes, as the mesh's settings say it; empty for ever, Istio's default."""
+    text = string(mapping(objects.mesh).get("protocolDetectionTimeout"))
+    return text if any(one in "123456789" for one in text) else ""
 
 
 def guess_application(port: ServicePort) -> str:

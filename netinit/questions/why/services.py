@@ -103,9 +103,11 @@ def examine_missing(name: ServiceName, host: str, objects: ClusterObjects) -> St
 
 def find_destination(service: Tree, asked: Endpoint, objects: ClusterObjects) -> ServiceDestination | None:
     """Find the port that is asked for, and what is behind it; None if the Service has no such port."""
-    if (port := find_port(service, asked.port)) is None:
-        return None
     cluster_ip = string(spec_of(service).get("clusterIP"))
+    of_pods = list_ports(service) if asked.address and asked.address != cluster_ip else []
+    port = next((one for one in of_pods if one.target_number == asked.number), None) or find_port(service, asked.port)
+    if port is None:
+        return None
     endpoints = list_endpoints(objects, namespace_of(service), name_of(service)) or []
     addresses = [cluster_ip] if _is_address(cluster_ip) else [one.address for one in endpoints if one.is_ready][:MAX_LISTED]
     return ServiceDestination(service=service, port=port, addresses=tuple(addresses), workloads=tuple(list_selected(service, objects)))
@@ -135,7 +137,8 @@ def examine_service(service: Tree, asked: Endpoint, found: ServiceDestination | 
         text = f"has no port {quote(asked.port)}; it has {known}"
         yield failed(NAME, NO_SUCH_PORT, text, about, remedy=f"use one of its ports: {known}")
         return
-    problems = [*_judge_selection(service, found, objects), *_judge_target(found)]
+    is_target = bool(asked.address) and asked.number == found.port.target_number
+    problems = [*_judge_selection(service, found, objects), *([] if is_target else _judge_target(found))]
     yield from problems
     if not problems:
         yield passed(NAME, f"exists, with port {found.port.title} to {found.port.target} of its pods", about)

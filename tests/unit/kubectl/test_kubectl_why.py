@@ -6,7 +6,10 @@ import json
 
 import pytest
 
+import netinit.cli.why
+import netinit.kubectl.why
 from kubectl_calls import AGENTS, ASKED, FAKE, POD, WEB
+from netinit.kubectl.cluster_objects import RESOURCES
 from netinit.kubectl.why import write_words
 from netinit.questions.connections import Question
 from schemas import check_schema
@@ -65,6 +68,13 @@ def test_kinds_that_are_not_installed_have_no_objects(kubectl):
     assert "plain text is sent, and taken (PERMISSIVE)" in done.out
 
 
+@pytest.mark.parametrize("kind", RESOURCES)
+def test_every_kind_that_is_read_is_named_in_the_help(kind):
+    plural = f"{kind.removesuffix('y')}ies" if kind.endswith("y") else f"{kind}s"
+    for module in (netinit.cli.why, netinit.kubectl.why):
+        assert plural in module.command.help, module.__name__
+
+
 def test_a_name_without_a_service_is_looked_for_in_other_namespaces(kubectl):
     other = read("service-db.json")
     other["metadata"] |= {"namespace": "data"}
@@ -78,6 +88,40 @@ def test_a_host_that_is_not_registered_is_the_cause_where_the_mesh_says_so(kubec
     given = {"words": "get configmap istio -n istio-system *", "file": "mesh.json"}
     done = kubectl(f"why {WEB} -n shop --to api.example.com:443 --source manifest", given, *SHOP, *NOTHING, files={"mesh.json": mesh})
     assert (done.code, "(NI334)" in done.out.splitlines()[0]) == (3, True), done
+
+
+SIDECAR = {"apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": {"name": "s", "namespace": "data"}, "spec": {"egress": [{"hosts": ["istio-system/*"]}]}}
+
+
+def test_the_sidecar_of_a_client_s_own_namespace_is_read(kubectl):
+    client = read("pod-web.json")
+    client["metadata"] |= {"name": "api", "namespace": "data", "labels": {"app": "api"}}
+    strict = {"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication", "metadata": {"name": "all", "namespace": "shop"}, "spec": {"mtls": {"mode": "STRICT"}}}
+    web = read("service-db.json")
+    web["metadata"] |= {"name": "web"}
+    web["spec"] |= {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080, "name": "http"}]}
+    files = {"api.json": client, "sidecars.json": SIDECAR, "strict.json": strict, "web.json": web}
+    given = [{"words": "get pod api -n data *", "file": "api.json"}, {"words": "get namespace data *"}, {"words": "get services -n shop *", "file": "web.json"},
+             {"words": "get sidecars* -n data *", "file": "sidecars.json"}, {"words": "get peerauthentications* -n shop *", "file": "strict.json"}, {"words": "get endpointslices* *"}]  # fmt: skip
+    done = kubectl(f"why {WEB} -n shop --from data/api --port 8080 --source manifest", *given, *SHOP, *NOTHING, files=files)
+    assert (done.code, "(NI327)" in done.out, 'Sidecar "data/s" does not import it' in done.out) == (3, True, True), done
+
+
+def test_the_root_namespace_is_the_one_that_the_mesh_names(kubectl):
+    mesh = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "istio", "namespace": "istio-system"}, "data": {"mesh": "rootNamespace: defaults\n"}}
+    given = {"words": "get configmap istio -n istio-system *", "file": "mesh.json"}
+    kubectl(f"why {WEB} -n shop --to db:5432 --source manifest", given, *SHOP, *NOTHING, files={"mesh.json": mesh})
+    asked = [" ".join(words) for words in kubectl.calls]
+    for kind in ("peerauthentications", "destinationrules", "sidecars"):
+        assert [one for one in asked if f"get {kind}" in one and "-n defaults" in one], asked
+        assert not [one for one in asked if f"get {kind}" in one and "-n istio-system" in one], asked
+
+
+def test_a_sidecar_that_may_not_be_read_leaves_the_registry_open(kubectl):
+    mesh = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "istio", "namespace": "istio-system"}, "data": {"mesh": "outboundTrafficPolicy: {mode: REGISTRY_ONLY}\n"}}
+    given = [{"words": "get configmap istio -n istio-system *", "file": "mesh.json"}, {"words": "get sidecars* *", "stderr": FORBIDDEN, "status": 1}]
+    done = kubectl(f"why {WEB} -n shop --to api.example.com:443 --source manifest", *given, *SHOP, *NOTHING, files={"mesh.json": mesh})
+    assert (done.code, "? registry" in done.out, "Sidecar objects could not be read" in done.out) == (0, True, True), done
 
 
 def test_the_answer_in_json_has_its_schema(kubectl):

@@ -143,7 +143,7 @@ def test_the_first_step_that_fails_names_the_cause(name):
 MESH = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\ndata: {mesh: 'SETTINGS'}"
 ONLY = MESH.replace("SETTINGS", "outboundTrafficPolicy: {mode: REGISTRY_ONLY}")
 ENTRY = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: e, namespace: shop}\nspec: {hosts: [HOST], addresses: [203.0.113.0/24, bad], endpoints: [{address: 198.51.100.9}]}"
-ALL = ("ServiceEntry", "Service")
+ALL = ("ServiceEntry", "Service", "Sidecar")
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,11 @@ ALL = ("ServiceEntry", "Service")
         (ONLY, (), "api.example.com:443", ALL, "failed"),
         (ONLY, (), "api.example.com:443", (), "unknown"),
         (ONLY, (), "203.0.113.7:443", ALL, "failed"),
-        (ONLY, (), "203.0.113.7:443", ("ServiceEntry",), "unknown"),
+        (ONLY, (), "203.0.113.7:443", ("ServiceEntry", "Sidecar"), "unknown"),
+        (ONLY, (), "203.0.113.7:443", ("ServiceEntry", "Service"), "failed"),
+        (ONLY, ("x.example",), "203.0.113.7:443", ("ServiceEntry", "Service"), "asks"),
         (ONLY, ("x.example",), "203.0.113.7:443", ALL, "passed"),
-        (ONLY, ("x.example",), "198.51.100.9:443", ALL, "passed"),
+        (ONLY, ("x.example",), "198.51.100.9:443", ALL, "unknown"),
         (ONLY, ("x.example",), "198.51.100.8:443", ALL, "failed"),
         (ONLY, ("API.example.com",), "api.example.com:443", ALL, "passed"),
         (ONLY, ('"*.example.com"',), "api.example.com:443", ALL, "passed"),
@@ -163,7 +165,7 @@ ALL = ("ServiceEntry", "Service")
         (MESH.replace("SETTINGS", "{}"), (), "api.example.com:443", ("Sidecar",), "passed"),
         (MESH.replace("SETTINGS", "{}"), (), "api.example.com:443", (), "asks"),
         (MESH.replace("SETTINGS", "{"), (), "api.example.com:443", ALL, "unknown"),
-        (MESH.replace("SETTINGS", "[]"), (), "api.example.com:443", (*ALL, "Sidecar"), "passed"),
+        (MESH.replace("SETTINGS", "[]"), (), "api.example.com:443", ALL, "passed"),
         (NAMESPACE, (), "api.example.com:443", ALL, "unknown"),
     ],
 )  # fmt: skip
@@ -210,7 +212,7 @@ def only(*hosts, mode="REGISTRY_ONLY"):
     ],
 )  # fmt: skip
 def test_a_sidecar_resource_decides_what_the_proxy_knows_and_what_becomes_of_the_rest(sidecars, to, mesh, outcome):
-    whole = (*ALL, "Sidecar")
+    whole = ALL
     found = ask(workload(), service(), DB, MESH.replace("SETTINGS", mesh), *sidecars, whole=whole, to=to)
     steps = [one for one in found.steps if one.name == "registry"]
     assert [one.outcome for one in steps] == ([outcome] if outcome else []), found.text
@@ -221,7 +223,7 @@ def test_what_a_sidecar_does_not_import_is_not_registered_by_a_service_entry():
     entry, mesh = ENTRY.replace("HOST", "api.example.com"), MESH.replace("SETTINGS", "{}")
     for hosts, code in (("./*", None), ("istio-system/*", "NI334"), ("*/*.example.com", None), ("~/*", "NI334")):
         one = sidecar(only(hosts))
-        found = ask(workload(), mesh, entry, one, whole=(*ALL, "Sidecar"), to="api.example.com:443")
+        found = ask(workload(), mesh, entry, one, whole=ALL, to="api.example.com:443")
         assert (found.cause and found.cause.code) == code, (hosts, found.text)
 
 
@@ -285,7 +287,7 @@ def test_udp_that_passes_the_proxy_is_no_cause():
 
 
 def test_a_healthy_connection_has_no_cause():
-    found = ask(workload(), service(), DB, explain=live(), whole=("NetworkPolicy", "PeerAuthentication", "DestinationRule"), **TO_DB)
+    found = ask(workload(), service(), DB, explain=live(), whole=("NetworkPolicy", "PeerAuthentication", "DestinationRule", "Sidecar"), **TO_DB)
     assert {step.outcome for step in found.steps} == {"passed"}, found.text
     assert found.text.startswith("✔ no cause found: every step is as it should be")
 

@@ -82,8 +82,8 @@ def test_addresses_of_both_families_and_ports_by_name_are_questions():
     assert read_asked().is_start
 
 
-def pod(text, status=None):
-    tree = yaml.safe_load(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: shop, labels: {{app: web}}}}\nspec: {{{text}}}")
+def pod(text, status=None, namespace="shop"):
+    tree = yaml.safe_load(f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web, namespace: {namespace}, labels: {{app: web}}}}\nspec: {{{text}}}")
     return read_pod(workload({**tree, "status": status or {}}))
 
 
@@ -130,7 +130,7 @@ OF_WEB = "selector: {matchLabels: {app: web}}"
 def test_the_mode_of_mutual_tls_is_that_of_the_nearest_object(specs, mode):
     known = authentications(*specs)
     trees = [{**one, "spec": {**one["spec"], "portLevelMtls": {str(key): value for key, value in one["spec"].get("portLevelMtls", {}).items()}}} for one in known.by_kind.get("PeerAuthentication", ())]
-    assert find_mode(pod("containers: []"), 8080, read_objects(trees))[0] == mode
+    assert find_mode(pod("containers: []"), 8080, read_objects(trees)).mode == mode
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_mode_of_mutual_tls_is_that_of_the_nearest_object(specs, mode):
 def test_a_destination_rule_counts_for_the_service_that_its_host_names(host, home, is_found):
     rule = {"apiVersion": "networking.istio.io/v1", "kind": "DestinationRule", "metadata": {"name": "r", "namespace": home}, "spec": {"host": host, "trafficPolicy": {"tls": {"mode": "DISABLE"}}}}
     service = {"metadata": {"name": "db", "namespace": "shop"}}
-    assert find_rule(service, 80, "data", read_objects([rule]))[0] == ("DISABLE" if is_found else "")
+    assert find_rule(service, 80, pod("containers: []", namespace="data"), read_objects([rule])).mode == ("DISABLE" if is_found else "")
 
 
 @pytest.mark.parametrize(
@@ -214,4 +214,4 @@ def test_parts_of_the_wrong_type_are_passed_over(value):
     slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"labels": value}, "endpoints": value}
     known = read_objects([service, policy, slices, value])
     assert list_endpoints(known, "default", "x") is None
-    assert find_mode(pod("containers: []"), 80, read_objects([{"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication", "metadata": value, "spec": value}]))[0] == "PERMISSIVE"
+    assert find_mode(pod("containers: []"), 80, read_objects([{"apiVersion": "security.istio.io/v1", "kind": "PeerAuthentication", "metadata": value, "spec": value}])).mode == "PERMISSIVE"
