@@ -57,9 +57,9 @@ def command(
     """Find why a connection to or from a pod, its probes, a name, or its start fails; changes nothing.
 
     Files hold the pod and, as far as you have them, what it needs: Services, EndpointSlices, the pods at the other end, Namespaces,
-    NetworkPolicies, PeerAuthentications, DestinationRules, ServiceEntries, Sidecars, the ConfigMap istio. Each step is ✔, ✘ or ? (not
-    known); the first ✘ is the answer, with its remedy. With --pid or --netns the rules and listeners of the live pod count.
-    `kubectl netinit why POD` fetches all this itself.
+    NetworkPolicies, PeerAuthentications, AuthorizationPolicies, DestinationRules, VirtualServices, ServiceEntries, Sidecars, the
+    ConfigMap istio. Each step is ✔, ✘ or ? (not known); the first ✘ is the answer, with its remedy. With --pid or --netns the rules
+    and listeners of the live pod count. `kubectl netinit why POD` fetches all this itself.
 
     Exit codes: 0 no step failed, 3 one did, 1 a file cannot be read, 2 wrong options.
     """

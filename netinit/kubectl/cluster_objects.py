@@ -12,6 +12,7 @@ from netinit.kubectl.objects import KINDS, POD, check_name, write_selector
 from netinit.kubectl.program import Kubectl
 from netinit.questions.why.asked import WhyQuestion, read_service_name
 from netinit.questions.why.objects import (
+    AUTHORIZATION,
     CONFIG_MAP,
     DESTINATION,
     MAX_LISTED,
@@ -19,6 +20,7 @@ from netinit.questions.why.objects import (
     MUTUAL,
     POLICY,
     ROOT_NAMESPACE,
+    ROUTE,
     SERVICE,
     SERVICE_ENTRY,
     SERVICE_LABEL,
@@ -33,6 +35,7 @@ RESOURCES = {  # kind -> what kubectl calls it, with its version, because kubect
     SLICE: "endpointslices.v1.discovery.k8s.io", POLICY: "networkpolicies.v1.networking.k8s.io",
     MUTUAL: "peerauthentications.security.istio.io", DESTINATION: "destinationrules.networking.istio.io",
     SERVICE_ENTRY: "serviceentries.networking.istio.io", SIDECAR: "sidecars.networking.istio.io",
+    AUTHORIZATION: "authorizationpolicies.security.istio.io", ROUTE: "virtualservices.networking.istio.io",
 }  # fmt: skip
 WEBHOOKS = "mutatingwebhookconfigurations"
 _NOT_INSTALLED = "doesn't have a resource type"  # kubectl's words where a CRD is missing: then there are no such objects
@@ -92,15 +95,16 @@ class ClusterReader:
         if asked.is_start or asked.name:
             return
         for namespace in sorted(namespaces):
-            for kind in (POLICY, MUTUAL, DESTINATION):
+            for kind in (POLICY, MUTUAL, DESTINATION, AUTHORIZATION):
                 self.get(kind, RESOURCES[kind], "-n", namespace)
         given = self.get(CONFIG_MAP, "configmap", MESH, "-n", ROOT_NAMESPACE)
         root = check_name(find_root_namespace(read_mesh(given)), "rootNamespace")
         if root not in namespaces:
-            for kind in (MUTUAL, DESTINATION):
+            for kind in (MUTUAL, DESTINATION, AUTHORIZATION):
                 self.get(kind, RESOURCES[kind], "-n", root)
         if asked.to:
-            self.get(SERVICE_ENTRY, RESOURCES[SERVICE_ENTRY], "-A")
+            for kind in (SERVICE_ENTRY, ROUTE):
+                self.get(kind, RESOURCES[kind], "-A")
         for place in sorted({home, root} if asked.to else {*namespaces, root} if asked.client else ()):
             self.get(SIDECAR, RESOURCES[SIDECAR], "-n", place)
 

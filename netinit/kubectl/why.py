@@ -50,8 +50,8 @@ def command(
 
     OBJECT is a pod's name, or KIND/NAME: of a workload the first pod that is not ready, or its template. Its objects and those of the
     other end are read with get and list: Namespaces, Services, EndpointSlices, pods, NetworkPolicies, PeerAuthentications,
-    DestinationRules, ServiceEntries, Sidecars, the ConfigMap istio; what may not be read is "?". Rules and listeners are read through
-    the node agent, else the manifest counts; with --source debug by ephemeral containers.
+    AuthorizationPolicies, DestinationRules, VirtualServices, ServiceEntries, Sidecars, the ConfigMap istio; what may not be read is
+    "?". Rules and listeners are read through the node agent, else the manifest counts; with --source debug by ephemeral containers.
 
     Exit codes: 0 no step failed, 3 one did, 1 there is no such pod, 2 wrong options.
     """

@@ -32,7 +32,7 @@ from netinit.questions.why.objects import (
     spec_of,
 )
 from netinit.questions.why.pods import PodInQuestion, addresses_of
-from netinit.questions.why.policies import EGRESS, INGRESS, examine_policies
+from netinit.questions.why.policies import EGRESS, INGRESS, examine_authorization, examine_policies, examine_routes
 from netinit.questions.why.probes import examine_probes
 from netinit.questions.why.protocols import examine_protocol, find_detection_limit
 from netinit.questions.why.registry import REGISTRY_ONLY, Registration, examine_registry, find_policy, find_registration
@@ -130,6 +130,8 @@ def _follow_out(asked: WhyQuestion, to: Endpoint, pod: PodInQuestion, known: Evi
         steps = [*examine_registry(pod, to, registration, known.objects, is_service=service is not None)]
         yield from steps
         refused = [one for one in steps if one.outcome == FAILED]
+        if not refused and not asked.udp and (service is not None or not to.address):
+            yield from examine_routes(pod, full_name(service) if service is not None else to.host, known.objects)
     is_past = any(one.verdict == DIRECT and one.change for one in answers) or bool(pod.facts and pod.facts.shared_owners)
     if found and not asked.udp:
         doubt = "" if answers else problem or "what the rules do with the connection is not known"
@@ -228,6 +230,7 @@ def _examine_servers(found: ServiceDestination, known: Evidence, ends: Ends | No
         yield from _examine_other(server, SERVER)
         if ends:
             yield from examine_mutual_tls(ends.replace(server=server, ports=tuple(target_numbers(found, server.spec))), known.objects)
+            yield from examine_authorization(server, known.objects)
         yield from examine_policies(server, INGRESS, known.objects)
     if not found.workloads and spec_of(found.service).get("selector"):
         yield unknown(SERVER, "its pods are not given, so neither their proxy nor mutual TLS is known", title_of(found.service))
@@ -263,6 +266,7 @@ def _follow_in(asked: WhyQuestion, pod: PodInQuestion, known: Evidence) -> Itera
         yield from refused
         given = examine_mutual_tls(ends, known.objects) if not refused else ()
         yield from [_advise_scraping(one, pod, numbers) for one in given]
+        yield from examine_authorization(pod, known.objects) if not refused else ()
     yield from examine_policies(pod, INGRESS, known.objects)
     if client:
         yield from examine_policies(client, EGRESS, known.objects)

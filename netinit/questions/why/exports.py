@@ -1,4 +1,4 @@
-"""exportTo: the namespaces whose proxies know a Service, a ServiceEntry or a DestinationRule.
+"""exportTo: the namespaces whose proxies know a Service, a ServiceEntry, a DestinationRule or a VirtualService.
 
 As Istio reads it (initServiceRegistry and setDestinationRules in pilot/pkg/model/push_context.go).
 """
@@ -6,12 +6,23 @@ As Istio reads it (initServiceRegistry and setDestinationRules in pilot/pkg/mode
 from __future__ import annotations
 
 from netinit.base.tree import Tree, mapping, sequence, string, strings
-from netinit.questions.why.objects import DESTINATION, SERVICE, SERVICE_ENTRY, ClusterObjects, namespace_of, spec_of
+from netinit.questions.why.objects import (
+    DESTINATION,
+    ROUTE,
+    SERVICE,
+    SERVICE_ENTRY,
+    ClusterObjects,
+    namespace_of,
+    spec_of,
+)
 
 ANNOTATION, FIELD = "networking.istio.io/exportTo", "exportTo"
 _ANY, _OWN, _NONE = "*", ".", "~"
 _OF_SERVICES = "defaultServiceExportTo"
-DEFAULTS = {SERVICE: _OF_SERVICES, SERVICE_ENTRY: _OF_SERVICES, DESTINATION: "defaultDestinationRuleExportTo"}  # in MeshConfig
+DEFAULTS = {  # in MeshConfig
+    SERVICE: _OF_SERVICES, SERVICE_ENTRY: _OF_SERVICES, DESTINATION: "defaultDestinationRuleExportTo",
+    ROUTE: "defaultVirtualServiceExportTo",
+}  # fmt: skip
 
 
 def is_exported(tree: Tree, kind: str, namespace: str, objects: ClusterObjects) -> bool | None:

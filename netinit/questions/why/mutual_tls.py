@@ -8,13 +8,13 @@ from netinit.base.findings import FindingKind
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
-from netinit.questions.why.asked import CLUSTER_DOMAIN, read_service_name
 from netinit.questions.why.exports import is_exported
 from netinit.questions.why.objects import (
     DESTINATION,
     MUTUAL,
     ClusterObjects,
     age_of,
+    complete_host,
     full_name,
     name_of,
     namespace_of,
@@ -105,10 +105,7 @@ def find_rule(service: Tree, port: int, client: PodInQuestion, objects: ClusterO
 
 
 def _full_host(rule: Tree) -> str:
-    """The host of a rule; a short name is completed with the rule's namespace."""
-    host = string(spec_of(rule).get("host"))
-    name = read_service_name(host, namespace_of(rule)) if host and not host.startswith("*") else None
-    return f"{name.name}.{name.namespace}.svc.{CLUSTER_DOMAIN}" if name else host
+    return complete_host(string(spec_of(rule).get("host")), namespace_of(rule))
 
 
 def _is_for_client(rule: Tree, client: PodInQuestion, objects: ClusterObjects) -> bool:

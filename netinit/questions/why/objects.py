@@ -20,10 +20,12 @@ DEFAULT_NAMESPACE, ROOT_NAMESPACE = "default", "istio-system"
 SERVICE, SLICE, ENDPOINTS, POLICY = "Service", "EndpointSlice", "Endpoints", "NetworkPolicy"
 MUTUAL, DESTINATION, SERVICE_ENTRY = "PeerAuthentication", "DestinationRule", "ServiceEntry"
 SIDECAR, CONFIG_MAP = "Sidecar", "ConfigMap"
+AUTHORIZATION, ROUTE = "AuthorizationPolicy", "VirtualService"
 MESH = "istio"  # the ConfigMap that holds the MeshConfig
 _GROUPS = {  # Knative has a Service too, Calico a NetworkPolicy
     SERVICE: "", ENDPOINTS: "", SLICE: "discovery.k8s.io", POLICY: "networking.k8s.io", MUTUAL: "security.istio.io",
     DESTINATION: "networking.istio.io", SERVICE_ENTRY: "networking.istio.io", SIDECAR: "networking.istio.io", CONFIG_MAP: "",
+    AUTHORIZATION: "security.istio.io", ROUTE: "networking.istio.io",
     "Namespace": "", "MutatingWebhookConfiguration": "admissionregistration.k8s.io",
 }  # fmt: skip
 SERVICE_LABEL = "kubernetes.io/service-name"
@@ -142,6 +144,12 @@ def selects(selector: object, labels: Mapping[str, str]) -> bool | None:
 def full_name(service: Tree) -> str:
     """The host by which Istio knows a Service."""
     return f"{name_of(service)}.{namespace_of(service)}.svc.{CLUSTER_DOMAIN}"
+
+
+def complete_host(host: str, namespace: str) -> str:
+    """A host in an object of a namespace, as Istio completes it: one without a dot is that of a Service of the namespace."""
+    is_short = host and "." not in host and host != "*"
+    return f"{host}.{namespace}.svc.{CLUSTER_DOMAIN}" if is_short else host
 
 
 class ServicePort(Record):

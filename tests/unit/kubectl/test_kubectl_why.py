@@ -22,7 +22,7 @@ SHOP = [
     {"words": "get service db -n shop *", "file": "service-db.json"},
     {"words": "get endpointslices.v1.discovery.k8s.io -n shop -l kubernetes.io/service-name=db *", "file": "slices-db.json"},
 ]
-NOTHING = [{"words": "get networkpolicies* *"}, {"words": "get peerauthentications* *"}, {"words": "get destinationrules* *"}, {"words": "get configmap istio -n istio-system *"}, {"words": "get serviceentries* *"}, {"words": "get sidecars* *"}, {"words": "get pods -n shop -l app=db *"}, {"words": "get deployment db *"}]
+NOTHING = [{"words": "get networkpolicies* *"}, {"words": "get peerauthentications* *"}, {"words": "get destinationrules* *"}, {"words": "get configmap istio -n istio-system *"}, {"words": "get serviceentries* *"}, {"words": "get sidecars* *"}, {"words": "get authorizationpolicies* *"}, {"words": "get virtualservices* *"}, {"words": "get pods -n shop -l app=db *"}, {"words": "get deployment db *"}]
 
 
 def read(name):
@@ -62,7 +62,7 @@ def test_what_may_not_be_read_is_not_known_and_says_why(kubectl):
 
 
 def test_kinds_that_are_not_installed_have_no_objects(kubectl):
-    missing = [{"words": f"get {name}* *", "stderr": NO_TYPE, "status": 1} for name in ("peerauthentications", "destinationrules")]
+    missing = [{"words": f"get {name}* *", "stderr": NO_TYPE, "status": 1} for name in ("peerauthentications", "destinationrules", "authorizationpolicies")]
     done = kubectl(f"why {WEB} -n shop --from 10.9.9.9 --port 8080 --source manifest", *SHOP, *missing, {"words": "get networkpolicies* *"}, {"words": "get services -n shop *"}, {"words": "get endpointslices* *"}, {"words": "get pods -A *"})
     assert done.code == 0, done
     assert "plain text is sent, and taken (PERMISSIVE)" in done.out

@@ -14,7 +14,7 @@ from netinit.options import Options
 from netinit.questions.why.asked import read_asked
 from netinit.questions.why.objects import read_objects
 
-KINDS = ("Service", "ServiceEntry", "Sidecar", "PeerAuthentication", "DestinationRule", "NetworkPolicy")
+KINDS = ("AuthorizationPolicy", "VirtualService", "Service", "ServiceEntry", "Sidecar", "PeerAuthentication", "DestinationRule", "NetworkPolicy")
 OPEN_MESH, CLOSED_MESH = MESH.replace("SETTINGS", "{}"), MESH.replace("SETTINGS", CLOSED)
 PERMISSIVE = STRICT.replace("STRICT", "PERMISSIVE")
 OUTSIDE = "api.example.com:443"

@@ -287,7 +287,7 @@ def test_udp_that_passes_the_proxy_is_no_cause():
 
 
 def test_a_healthy_connection_has_no_cause():
-    found = ask(workload(), service(), DB, explain=live(), whole=("NetworkPolicy", "PeerAuthentication", "DestinationRule", "Sidecar"), **TO_DB)
+    found = ask(workload(), service(), DB, explain=live(), whole=("NetworkPolicy", "PeerAuthentication", "DestinationRule", "Sidecar", "AuthorizationPolicy", "VirtualService"), **TO_DB)
     assert {step.outcome for step in found.steps} == {"passed"}, found.text
     assert found.text.startswith("✔ no cause found: every step is as it should be")
 
