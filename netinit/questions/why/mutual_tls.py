@@ -191,7 +191,7 @@ class Ends(Record):
         if self.mode == DISABLE:
             return f"{self.rule.title} has the client's proxy send plain text (DISABLE)"
         if not self.is_past:
-            return f"the proxy of {self.client.title} sends plain text: {self.registration.text}"
+            return f"the proxy of {self.client.title} sends plain text, because {self.registration.text}"
         return f"{self.client.title} sends plain text, past its proxy"
 
     @property

@@ -32,7 +32,7 @@ _ALLOW, _AUDIT, _MESH = "ALLOW", "AUDIT", "mesh"
 
 
 class _Named(Record):
-    """Objects of a kind that may refuse a connection. `show`: the command that shows one of them, or whether there are any."""
+    """Objects of a kind that may refuse a connection. `show`: what kubectl calls the kind; `place`: the option for where to look."""
 
     step: str
     kind: str
@@ -41,6 +41,7 @@ class _Named(Record):
     none: str
     question: str
     show: str
+    place: str = "-A"
 
 
 def examine_policies(pod: PodInQuestion, direction: str, objects: ClusterObjects) -> Iterator[Step]:
@@ -51,7 +52,7 @@ def examine_policies(pod: PodInQuestion, direction: str, objects: ClusterObjects
     text = f"restricts what {pod.title} {what}: what it does not name is dropped, and the client sees a timeout"
     yield from _name_all(objects, _Named(
         step=NAME, kind=POLICY, title=pod.title, found=tuple([(one, text) for one in found]), none=f"none restricts what it {what}",
-        question="whether one drops it", show="networkpolicy",
+        question="whether one drops it", show="networkpolicy", place=f"-n {pod.namespace}",
     ))  # fmt: skip
 
 
@@ -110,7 +111,8 @@ def _name_all(objects: ClusterObjects, named: _Named) -> Iterator[Step]:
     if named.found:
         return
     if why := objects.why_unknown(named.kind):
-        yield unknown(named.step, f"{named.question} is not known: {why}", named.title, shown_by=f"kubectl get {named.show} -A")
+        where = f"kubectl get {named.show} {named.place}"
+        yield unknown(named.step, f"{named.question} is not known: {why}", named.title, shown_by=where)
     else:
         yield passed(named.step, named.none, named.title)
 

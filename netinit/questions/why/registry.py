@@ -43,6 +43,7 @@ NOT_REGISTERED = FindingKind(
 NAME = "registry"
 REGISTRY_ONLY, ALLOW_ANY, DYNAMIC_DNS = "REGISTRY_ONLY", "ALLOW_ANY", "ALLOW_ANY_DYNAMIC_DNS"
 _NUMBERS = {"": REGISTRY_ONLY, "0": REGISTRY_ONLY, "1": ALLOW_ANY, "3": DYNAMIC_DNS}  # the enum of the API; 0 where none is written
+MAX_HOSTS = 256  # of a ServiceEntry, by its CRD
 _SHOW = f"kubectl get configmap {MESH} -n {ROOT_NAMESPACE} -o yaml; kubectl get sidecars.networking.istio.io -A"
 
 
@@ -200,7 +201,8 @@ def _judge_scope(tree: Tree, kind: str, asked: _Asked, objects: ClusterObjects) 
     if not imported:
         of_port = f" for port {asked.port}" if imported is None else ""
         unless = ", unless by the listener of egress without this port" if imported is None else ""
-        return Registration(is_known=imported, text=f"{title} does not import it{of_port}{unless}", remedy=remedy)
+        name = "the Service" if kind == SERVICE else _title_of(kind, tree)
+        return Registration(is_known=imported, text=f"{title} does not import {name}{of_port}{unless}", remedy=remedy)
     given = objects.why_unknown(SIDECAR) if asked.sidecar is None else ""
     doubts = [f"a Sidecar does not import it ({given})"] if given else []
     doubts += [f"it is not exported to {quote(home)} ({field}, which is not known)"] if exported is None else []
@@ -214,7 +216,7 @@ def _title_of(kind: str, tree: Tree) -> str:
 def _judge_entry(entry: Tree, asked: _Asked, objects: ClusterObjects) -> Registration | None:
     """What a ServiceEntry says of a host, or an address; None if it is about others."""
     spec, title = spec_of(entry), _title_of(SERVICE_ENTRY, entry)
-    hosts = [one for one in sequence(spec.get("hosts")) if isinstance(one, str)]
+    hosts = [one for one in sequence(spec.get("hosts"))[:MAX_HOSTS] if isinstance(one, str)]
     is_endpoint = False
     if not asked.address:
         hosts = [one for one in hosts if covers_host(one, asked.host)]

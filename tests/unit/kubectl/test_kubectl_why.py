@@ -104,7 +104,7 @@ def test_the_sidecar_of_a_client_s_own_namespace_is_read(kubectl):
     given = [{"words": "get pod api -n data *", "file": "api.json"}, {"words": "get namespace data *"}, {"words": "get services -n shop *", "file": "web.json"},
              {"words": "get sidecars* -n data *", "file": "sidecars.json"}, {"words": "get peerauthentications* -n shop *", "file": "strict.json"}, {"words": "get endpointslices* *"}]  # fmt: skip
     done = kubectl(f"why {WEB} -n shop --from data/api --port 8080 --source manifest", *given, *SHOP, *NOTHING, files=files)
-    assert (done.code, "(NI327)" in done.out, 'Sidecar "data/s" does not import it' in done.out) == (3, True, True), done
+    assert (done.code, "(NI327)" in done.out, 'Sidecar "data/s" does not import the Service' in done.out) == (3, True, True), done
 
 
 def test_the_root_namespace_is_the_one_that_the_mesh_names(kubectl):

@@ -46,7 +46,7 @@ def outcomes(found, name):
 def test_a_service_that_the_sidecar_does_not_import_gets_plain_text_whatever_a_destination_rule_says(more):
     found = report(OPEN_MESH, service(), DB, STRICT, ABSENT, *more, **TO_DB)
     assert (found.cause.code, found.cause.name) == ("NI327", "mutual TLS"), found.text
-    assert 'Sidecar "shop/s" does not import it' in found.cause.text
+    assert 'Sidecar "shop/s" does not import the Service' in found.cause.text
     assert found.cause.remedy == 'add "shop/*" to the hosts of egress in the Sidecar'
     assert "DestinationRule" not in found.text
 
@@ -214,7 +214,7 @@ def entry(hosts="[api.example.com]", more="", namespace="shop"):
 def test_one_host_of_a_service_entry_is_both_asked_for_and_imported():
     one = sidecar(only("shop/other.example.com"))
     found = report(OPEN_MESH, entry("[api.example.com, other.example.com]"), one, to=OUTSIDE)
-    assert (found.cause.code, "does not import it" in found.cause.text) == ("NI334", True), found.text
+    assert (found.cause.code, "does not import ServiceEntry" in found.cause.text) == ("NI334", True), found.text
     assert report(OPEN_MESH, entry("[api.example.com, other.example.com]"), one, to="other.example.com:443").cause is None
 
 
