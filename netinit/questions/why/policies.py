@@ -82,13 +82,18 @@ def examine_routes(pod: PodInQuestion, host: str, objects: ClusterObjects) -> It
     """Name the VirtualServices by which a client's proxy may send what goes to a host elsewhere; nothing where there is no proxy."""
     if not pod.in_mesh:
         return
-    there = [one for one in objects.by_kind.get(ROUTE, ()) if is_exported(one, ROUTE, pod.namespace, objects) is not False]
-    found = [one for one in there if _is_for_sidecars(one) and _routes(one, host)]
+    found = find_routes(pod, host, objects)
     text, question = f"may send what goes to {host} elsewhere, or refuse it", f"whether one changes where {host} leads"
     yield from _name_all(objects, _Named(
         step=ROUTE_STEP, kind=ROUTE, title=pod.title, found=tuple([(one, text) for one in found]),
         none=f"none changes where {host} leads", question=question, show="virtualservices.networking.istio.io",
     ))  # fmt: skip
+
+
+def find_routes(pod: PodInQuestion, host: str, objects: ClusterObjects) -> list[Tree]:
+    """Return the VirtualServices of a host that a pod's proxy may have."""
+    there = [one for one in objects.by_kind.get(ROUTE, ()) if is_exported(one, ROUTE, pod.namespace, objects) is not False]
+    return [one for one in there if _is_for_sidecars(one) and _routes(one, host)]
 
 
 def _is_for_sidecars(route: Tree) -> bool:

@@ -16,6 +16,7 @@ from netinit.questions.why.objects import (
     MAX_LISTED,
     MESH,
     ROOT_NAMESPACE,
+    ROUTE,
     SERVICE,
     SERVICE_ENTRY,
     SIDECAR,
@@ -27,6 +28,7 @@ from netinit.questions.why.objects import (
     spec_of,
 )
 from netinit.questions.why.pods import PodInQuestion
+from netinit.questions.why.policies import find_routes
 from netinit.questions.why.protocols import DETECTED, HTTP, TCP, read_protocol
 from netinit.questions.why.services import HEADLESS
 from netinit.questions.why.sidecars import Import, covers_host, find_sidecar, imports
@@ -147,6 +149,12 @@ def find_registration(
     sidecar = find_sidecar(pod, objects)
     why = objects.why_undecided(SIDECAR, sidecar, pod.namespace)
     asked = _Asked(pod=pod, sidecar=sidecar, why=why, host=host, address=to.address, port=number, protocol=protocol)
+    found = _find_registered(asked, service, to, objects)
+    return found if found.is_known is not False or protocol == TCP else _doubt_routes(found, asked, objects)
+
+
+def _find_registered(asked: _Asked, service: Tree | None, to: Endpoint, objects: ClusterObjects) -> Registration:
+    """Whether a Service or a ServiceEntry makes a proxy know what is asked."""
     own = _judge_service(service, asked, objects) if service is not None else None
     if own and own.is_known:
         return own
@@ -155,6 +163,14 @@ def find_registration(
     if named and (named[0].is_known or not own):
         return named[0] if named[0].is_known is not False else _doubt_entries(named[0], to, objects)
     return own or _doubt_entries(Registration(is_known=False, text="it is no Service that is given"), to, objects)
+
+
+def _doubt_routes(found: Registration, asked: _Asked, objects: ClusterObjects) -> Registration:
+    """What no registry has, as far as no VirtualService leads HTTP to its host elsewhere, which makes a proxy know the host."""
+    routes = [one for one in find_routes(asked.pod, asked.host, objects) if asked.host and spec_of(one).get("http")]
+    if not routes:
+        return found
+    return found.replace(is_known=None, text=f"{found.text}, and {_title_of(ROUTE, routes[0])} may have the proxy know it for HTTP")
 
 
 def _order(one: Registration) -> int:

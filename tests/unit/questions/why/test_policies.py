@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 import pytest
-from test_registry import CLIENT, FROM, MESH, OPEN_MESH, OUTSIDE, WEB_SERVICE, only, outcomes, report
-from test_symptoms import DB, TO_DB, service, sidecar
+
+from why_objects import (
+    CLIENT,
+    DB,
+    FROM,
+    MESH,
+    OPEN_MESH,
+    OUTSIDE,
+    TO_DB,
+    WEB_SERVICE,
+    only,
+    outcomes,
+    report,
+    service,
+    sidecar,
+)
 
 
 def policy(spec="", namespace="shop", name="p"):

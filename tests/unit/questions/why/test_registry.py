@@ -5,19 +5,28 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
-from test_symptoms import CLOSED, DB, MESH, NAMESPACE, OPEN, STRICT, TO_DB, only, service, sidecar, workload
 
-from netinit.library.rule_reading import Outlook
-from netinit.library.why import why_of_objects
-from netinit.options import Options
-from netinit.questions.why.asked import read_asked
-from netinit.questions.why.objects import read_objects
+from why_objects import (
+    CLIENT,
+    CLOSED,
+    CLOSED_MESH,
+    DB,
+    FROM,
+    MESH,
+    OPEN,
+    OPEN_MESH,
+    OUTSIDE,
+    STRICT,
+    TO_DB,
+    WEB_SERVICE,
+    only,
+    outcomes,
+    report,
+    service,
+    sidecar,
+)
 
-KINDS = ("AuthorizationPolicy", "VirtualService", "Service", "ServiceEntry", "Sidecar", "PeerAuthentication", "DestinationRule", "NetworkPolicy")
-OPEN_MESH, CLOSED_MESH = MESH.replace("SETTINGS", "{}"), MESH.replace("SETTINGS", CLOSED)
 PERMISSIVE = STRICT.replace("STRICT", "PERMISSIVE")
-OUTSIDE = "api.example.com:443"
 ABSENT = sidecar(only("istio-system/*", mode="ALLOW_ANY"))
 
 
@@ -27,16 +36,8 @@ def rule(mode, namespace="shop", name="r", more="", host="db.shop.svc.cluster.lo
     return f"apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{host: {json.dumps(host)}{tls}{more}}}"
 
 
-def report(*texts, unread=(), whole=KINDS, **asked):
-    """The report about `web`; kinds of `unread` could not be read in every namespace."""
-    trees = [tree for text in (NAMESPACE, workload(), *texts) for tree in yaml.safe_load_all(text)]
-    known = read_objects(trees, whole=set(whole) - {*unread}, unread=dict.fromkeys(unread, "Forbidden"))
-    chosen = next(one for one in known.workloads if one.name == "web")
-    return why_of_objects(read_asked(**asked), chosen, known, options=Options(), outlook=Outlook())
 
 
-def outcomes(found, name):
-    return [(step.outcome, step.code) for step in found.steps if step.name == name]
 
 
 # --- what goes past the registry is plain text ---
@@ -316,9 +317,6 @@ def test_a_peer_authentication_without_labels_is_about_its_whole_namespace():
 # --- a client, as the server sees it ---
 
 
-CLIENT = DB.replace("name: db", "name: api").replace("app: db", "app: api")
-WEB_SERVICE = service("[{port: 80, targetPort: 8080, name: http}]", name="web").replace("app: db", "app: web")
-FROM = {"client": "api", "port": "8080"}
 
 
 @pytest.mark.parametrize(
@@ -362,3 +360,13 @@ def test_parts_of_the_wrong_type_are_passed_over(value):
     for asked in (TO_DB, {"to": OUTSIDE}, {"to": "203.0.113.7:443"}):
         for texts in ((one,), (other,), (third,), (of("ServiceEntry", dict.fromkeys(fields, value)), of("Sidecar", value), of("DestinationRule", value))):
             assert report(OPEN_MESH, service(), DB, *texts, **asked).text
+
+
+@pytest.mark.parametrize(("routes", "code"), [
+    ("http: [{route: [{destination: {host: egress.data.svc.cluster.local}}]}]", ("unknown", "NI334")),
+    ("tls: [{match: [{sniHosts: [api.example.com]}], route: []}]", ("failed", "NI334")),
+])  # fmt: skip
+def test_a_host_to_which_a_virtual_service_leads_http_is_perhaps_known_without_a_registry(routes, code):
+    made = f"apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: shop}}\nspec: {{hosts: [api.example.com], {routes}}}"
+    found = report(CLOSED_MESH, made, to=OUTSIDE)
+    assert outcomes(found, "registry") == [code], found.text

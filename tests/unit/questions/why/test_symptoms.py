@@ -13,36 +13,7 @@ from netinit.options import Options
 from netinit.questions.why.asked import read_asked
 from netinit.questions.why.objects import read_objects
 from schemas import check_schema
-
-NAMESPACE = """
-apiVersion: v1
-kind: Namespace
-metadata: {name: shop, labels: {istio-injection: enabled}}
-"""
-STRICT = """
-apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {name: all, namespace: shop}
-spec: {mtls: {mode: STRICT}}
-"""
-DB = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: db, namespace: shop}
-spec: {template: {metadata: {labels: {app: db}}, spec: {containers: [{name: db, image: db, ports: [{containerPort: 5432, name: sql}]}]}}}
-"""
-
-
-def workload(spec="containers: [{name: web, image: web}]", annotations="", kind="Deployment", labels="app: web", top=""):
-    """A workload `web` of the namespace shop."""
-    group = "batch" if kind == "Job" else "apps"
-    template = f"metadata: {{labels: {{{labels}}}, annotations: {{{annotations}}}}}, spec: {{{spec}}}"
-    return f"apiVersion: {group}/v1\nkind: {kind}\nmetadata: {{name: web, namespace: shop{top}}}\nspec: {{template: {{{template}}}}}"
-
-
-def service(ports="[{port: 5432, name: tcp-sql}]", more="", name="db", namespace="shop"):
-    """A Service of the pods `db`."""
-    return f"apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec: {{selector: {{app: db}}, ports: {ports}{more}}}"
+from why_objects import CLOSED, DB, MESH, NAMESPACE, OPEN, STRICT, TO_DB, only, service, sidecar, workload
 
 
 def ask(*texts, whole=(), explain=None, **asked):
@@ -68,7 +39,6 @@ def recipient(code, text, outcome="refused", who="proxy"):
     return {"who": who, "code": code, "text": text, "outcome": outcome}
 
 
-TO_DB = {"to": "db:5432"}
 MISSPELT = 'traffic.sidecar.istio.io/excludeOutboundPort: "5432"'
 OLD_SIDECAR = 'sidecar.istio.io/nativeSidecar: "false"'
 CASES = {  # symptom -> objects, question, code, words of the cause, words of the remedy
@@ -140,7 +110,6 @@ def test_the_first_step_that_fails_names_the_cause(name):
     assert found.text.startswith("✘ "), "the cause comes first"
 
 
-MESH = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: istio, namespace: istio-system}\ndata: {mesh: 'SETTINGS'}"
 ONLY = MESH.replace("SETTINGS", "outboundTrafficPolicy: {mode: REGISTRY_ONLY}")
 ENTRY = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: e, namespace: shop}\nspec: {hosts: [HOST], addresses: [203.0.113.0/24, bad], endpoints: [{address: 198.51.100.9}]}"
 ALL = ("ServiceEntry", "Service", "Sidecar")
@@ -177,18 +146,11 @@ def test_what_is_not_registered_is_reset_where_the_mesh_passes_on_nothing_else(m
     assert (found.cause == step) == (outcome == "failed")
 
 
-def sidecar(spec, namespace="shop", name="s", made="2026-01-01T00:00:00Z"):
-    """A Sidecar resource."""
-    return f"apiVersion: networking.istio.io/v1\nkind: Sidecar\nmetadata: {{name: {name}, namespace: {namespace}, creationTimestamp: {made}}}\nspec: {{{spec}}}"
 
 
-CLOSED, OPEN = "outboundTrafficPolicy: {mode: REGISTRY_ONLY}", "outboundTrafficPolicy: {mode: ALLOW_ANY}"
 SELF = "workloadSelector: {labels: {app: web}}"
 
 
-def only(*hosts, mode="REGISTRY_ONLY"):
-    """A Sidecar's spec that imports these hosts."""
-    return f"outboundTrafficPolicy: {{mode: {mode}}}, egress: [{{hosts: {json.dumps(hosts)}}}]"
 
 
 
