@@ -6,7 +6,7 @@ unknown, it follows both cases, so that there may be several routes (net/core/fi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from netinit.base.net import FULL_MASK, IPV4, Family, Network, covers, number_of
 from netinit.base.snapshot import IFF_UP, RoutingRule, Snapshot, TableRoute
@@ -150,10 +150,15 @@ def _main_routes(snapshot: Snapshot, family: Family) -> list[TableRoute]:
     return [one for one in snapshot.routes if (one.family, one.table, one.kind) == (family.number, MAIN, UNICAST)]
 
 
+def find_routes(snapshot: Snapshot, packet: Packet) -> Iterator[TableRoute | None]:
+    """Yield the routes that the packet may take; None where a policy rule drops it or no route leads to its destination."""
+    rules = [one for one in snapshot.routing_rules if one.family == packet.family.number]
+    return _follow(snapshot, packet, rules, 0)
+
+
 def find_devices(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
     """The devices through which the packet may leave: lo if it is delivered here, LOST if it is dropped."""
-    rules = [one for one in snapshot.routing_rules if one.family == packet.family.number]
-    return frozenset(_follow(snapshot, packet, rules, 0))
+    return frozenset([device for route in find_routes(snapshot, packet) for device in _devices_of(snapshot, route)])
 
 
 def find_devices_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
@@ -170,21 +175,21 @@ def find_devices_of_sockets(snapshot: Snapshot, family: Family, destination: int
     return frozenset(found)
 
 
-def _follow(snapshot: Snapshot, packet: Packet, rules: list[RoutingRule], at: int) -> Iterator[str]:
+def _follow(snapshot: Snapshot, packet: Packet, rules: list[RoutingRule], at: int) -> Iterator[TableRoute | None]:
     for number, rule in enumerate(rules[at:], at):
         matched = _matches(snapshot, rule, packet)
         if matched is False or rule.action == NOP:
             continue
-        ways: set[str] | None = {LOST}
+        routes: Sequence[TableRoute | None] = (None,)
         if rule.action == GO_TO:
             further = next((place for place in range(number + 1, len(rules)) if rules[place].priority >= rule.goes_to), None)
-            ways = None if further is None else set(_follow(snapshot, packet, rules, further))
+            routes = () if further is None else tuple(_follow(snapshot, packet, rules, further))
         elif rule.action == LOOK_UP:
-            ways = _look_up(snapshot, rule, packet)
-        yield from ways or ()
-        if matched and ways is not None:
+            routes = _look_up(snapshot, rule, packet)
+        yield from routes
+        if matched and routes:
             return
-    yield LOST
+    yield None
 
 
 def _matches(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> bool | None:
@@ -222,8 +227,8 @@ def _is_between(value: int | None, limits: tuple[int, int] | None) -> bool | Non
     return None if value is None else limits[0] <= value <= limits[1]
 
 
-def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] | None:
-    """The devices of a table's best route; None if it has none and the next rule applies."""
+def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> list[TableRoute]:
+    """A table's best routes; none if the next rule applies."""
     fitting = [
         one
         for one in snapshot.routes
@@ -231,19 +236,18 @@ def _look_up(snapshot: Snapshot, rule: RoutingRule, packet: Packet) -> set[str] 
         and _is_within(packet.destination, one.destination, packet.family)
     ]
     fitting = [one for one in fitting if one.destination[1] > rule.suppresses_length]
-    if not fitting:
-        return None
-    longest = max(one.destination[1] for one in fitting)
+    longest = max([one.destination[1] for one in fitting], default=0)
     best = [one for one in fitting if one.destination[1] == longest]
-    lowest = min(one.metric for one in best)
-    found: set[str] = set()
-    for route in [one for one in best if one.metric == lowest]:
-        if route.kind == THROW:
-            return None
-        if route.kind in (DELIVERED_HERE, ANYCAST):
-            found.add(LOOPBACK_DEVICE)
-        else:
-            hops = route.hops if route.kind in (UNICAST, BROADCAST, MULTICAST) else ()
-            known = set(map(snapshot.name_of, hops))
-            found |= known or ({one.name for one in snapshot.links} if route.others else {LOST})  # others: nexthops that are not read
-    return found
+    lowest = min([one.metric for one in best], default=0)
+    found = [one for one in best if one.metric == lowest]
+    return [] if any(one.kind == THROW for one in found) else found
+
+
+def _devices_of(snapshot: Snapshot, route: TableRoute | None) -> set[str]:
+    if route is None:
+        return {LOST}
+    if route.kind in (DELIVERED_HERE, ANYCAST):
+        return {LOOPBACK_DEVICE}
+    hops = route.hops if route.kind in (UNICAST, BROADCAST, MULTICAST) else ()
+    known = set(map(snapshot.name_of, hops))
+    return known or ({one.name for one in snapshot.links} if route.others else {LOST})  # others: nexthops that are not read

@@ -2,22 +2,25 @@
 
 The kernel looks up the route to the source, with both ends swapped (fib_validate_source in net/ipv4/fib_frontend.c; ip-sysctl.rst).
 The higher value of `all` and of the device counts: 0 off, 1 strict, 2 loose. What comes back through lo keeps its route, unchecked.
+A source that is routed to this host itself needs accept_local as well. Where several routes are possible, all must agree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from netinit.base.net import IPV4, number_of
-from netinit.base.snapshot import IFF_UP, Snapshot
+from netinit.base.snapshot import IFF_UP, Snapshot, TableRoute
 from netinit.live import host
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet
-from netinit.simulate.endpoints import format_endpoint
+from netinit.simulate.endpoints import EPHEMERAL_PORT, format_endpoint
 
 STRICT = 1
 EVERY = "all"  # the settings of every device
-FILTER, ACCEPTS_LOCAL, USES_MARK = "rp_filter", "accept_local", "src_valid_mark"
+FILTER, ACCEPTS_LOCAL, USES_MARK, TAKES_LOOPBACK = "rp_filter", "accept_local", "src_valid_mark", "route_localnet"
+RTPROT_KERNEL = 2  # the origin of routes that addresses bring with them
+SERVER_PORT = 8080  # of examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,58 +33,103 @@ class SourceCheck:
 
 
 PASSES = SourceCheck(drops=False)
+Routes = Sequence[TableRoute | None]  # None: no route
 
 
-def check_source(snapshot: Snapshot, packet: Packet) -> SourceCheck:
-    """Judge a packet as it is when it is routed, after PREROUTING. Those from the host's own addresses are not judged."""
+def check_source(snapshot: Snapshot, packet: Packet, *, is_mark_known: bool = True) -> SourceCheck:
+    """Judge a packet as it is when it is routed, after PREROUTING; `out_interface` is empty unless it is forwarded."""
     device, source = packet.in_interface, packet.source
-    own = any(number_of(one.address) == source for one in snapshot.addresses if one.family == IPV4.number)
-    if packet.family is not IPV4 or device in {"", LOOPBACK_DEVICE} or source is None or own:
+    if packet.family is not IPV4 or device in {"", LOOPBACK_DEVICE}:
         return PASSES
-    marks = _read(snapshot, USES_MARK, device)
+    if source is None:
+        return SourceCheck(drops=None, reason="its source, which the kernel checks, is not known")
+    is_loopback = IPV4.loopback_network.first <= source <= IPV4.loopback_network.last
+    if is_loopback and not (accepted := _is_on(snapshot, TAKES_LOOPBACK, device)):
+        why = f"the kernel takes nothing from 127.0.0.0/8 that comes in through {device}"
+        open_end = f", unless {TAKES_LOOPBACK} is set there, which is not known"
+        return SourceCheck(drops=None, reason=why + open_end) if accepted is None else SourceCheck(drops=True, reason=why)
+    unmarked, routes = _find_routes(snapshot, packet, is_mark_known=is_mark_known)
+    found = [_judge(snapshot, device, source, route) for route in routes]
+    outcomes = {one.drops for one in found}
+    if outcomes == {False}:
+        return PASSES
+    routing = f"the route back to {format_endpoint(IPV4, source, None)} {_describe(snapshot, routes)}"
+    marking = _list_set(snapshot, USES_MARK, device)
+    by_mark = set(routes) != set(unmarked)
+    if by_mark:
+        routing += f", by its mark ({marking[0]} is set)" if marking else f", by its mark if {USES_MARK} is set, which is not known"
+    if None in outcomes:
+        return SourceCheck(drops=None, reason=f"{routing}, and {next(one.reason for one in found if one.drops is None)}")
+    dropped = next(one for one in found if one.drops)
+    if False in outcomes:
+        return SourceCheck(drops=None, reason=f"{dropped.reason}, or not: {routing}, by more than a packet shows")
+    helps = by_mark and all(_judge(snapshot, device, source, route).drops is False for route in unmarked)
+    unmark = " ".join([f"{name}=0" for name in marking]) if helps else ""
+    return SourceCheck(drops=True, reason=f"{dropped.reason}: {routing}", remedy=unmark or dropped.remedy)
+
+
+def _find_routes(snapshot: Snapshot, packet: Packet, *, is_mark_known: bool) -> tuple[Routes, Routes]:
+    """The routes that may lead back to the source of a packet: without its mark, and with the mark as far as that counts."""
+    is_marked = _is_on(snapshot, USES_MARK, packet.in_interface)
+    marks = [0] if is_marked is False else [packet.mark] if is_marked else [0, packet.mark]
+    if is_marked is not False and not is_mark_known:
+        marks += [0, *[rule.mark for rule in snapshot.routing_rules]]
     back = Packet(
-        family=IPV4, protocol=packet.protocol, source=packet.destination, destination=source, uid=0,
-        source_port=packet.destination_port, destination_port=packet.source_port, mark=packet.mark if any(marks) else 0,
+        family=IPV4, protocol=packet.protocol, source=packet.destination, destination=packet.source, uid=0,
+        source_port=packet.destination_port, destination_port=packet.source_port, in_interface=packet.out_interface,
     )  # fmt: skip
-    ways = host.find_devices(snapshot, back)
-    return _judge(snapshot, device, format_endpoint(IPV4, source, None), ways)
+    found = [route for mark in marks for route in host.find_routes(snapshot, back.replace(mark=mark))]
+    return tuple(host.find_routes(snapshot, back)), tuple(dict.fromkeys(found))
 
 
-def _judge(snapshot: Snapshot, device: str, source: str, ways: frozenset[str]) -> SourceCheck:
-    routing = f"the route back to {source} " + _describe(ways)
-    if ways == {LOOPBACK_DEVICE} and not any(_read(snapshot, ACCEPTS_LOCAL, device)):
-        marked = _name(snapshot, USES_MARK, device)
-        why = f", by its mark ({marked} is set)" if marked else ""
-        reason = f"the kernel takes no source of its own from {device}: {routing}{why}"
-        return SourceCheck(drops=True, reason=reason, remedy=f"{marked}=0" if marked else "")
-    if device in ways and (len(ways) == 1 or not _depends_on_more(snapshot)):  # several hops of one route
+def _judge(snapshot: Snapshot, device: str, source: int, route: TableRoute | None) -> SourceCheck:
+    """Judge a packet by a route that may lead back to its source."""
+    accepts, values = _is_on(snapshot, ACCEPTS_LOCAL, device), _read(snapshot, FILTER, device)
+    if accepts and values == [0, 0]:
+        return PASSES
+    is_own = route is not None and route.kind == host.DELIVERED_HERE
+    if route is None or route.kind in {host.UNICAST, *host.DROPPING} or (is_own and accepts):
+        return _filter(snapshot, device, route)
+    if is_own and accepts is None:
+        return SourceCheck(drops=None, reason=f"whether {ACCEPTS_LOCAL} is set on {device} is not known")
+    # Until rp_filter, a policy rule or a local route is added, the kernel looks for the source among its addresses alone.
+    addresses = {number_of(one.address) for one in snapshot.addresses if one.family == IPV4.number}
+    if any(values) or source in addresses or (is_own and route.protocol != RTPROT_KERNEL):
+        what = "source of its own" if is_own else "broadcast or multicast address as a source"
+        return SourceCheck(drops=True, reason=f"the kernel takes no {what} from {device}")
+    return SourceCheck(drops=None, reason=f"whether the kernel looks for routes to sources from {device} is not known")
+
+
+def _filter(snapshot: Snapshot, device: str, route: TableRoute | None) -> SourceCheck:
+    """What rp_filter does to a packet from a source that has this route."""
+    kept = route if route and route.kind not in host.DROPPING else None
+    if kept and device in map(snapshot.name_of, kept.hops):  # one of several hops is enough
         return PASSES
     values = _read(snapshot, FILTER, device)
     if None in values:
-        return SourceCheck(drops=None, reason=f"{routing}, and whether rp_filter is strict on {device} is not known")
+        return SourceCheck(drops=None, reason=f"whether rp_filter is strict on {device} is not known")
     strictness = max([one or 0 for one in values])
-    addressed = any(one.family == IPV4.number and snapshot.name_of(one.index) == device for one in snapshot.addresses)
-    if not strictness or (strictness != STRICT and addressed and host.LOST not in ways):
+    if not strictness:
         return PASSES
-    setting = f"{_name(snapshot, FILTER, device)}={strictness}"
-    if device in ways or (strictness != STRICT and len(ways) > 1):
-        return SourceCheck(drops=None, reason=f"{routing}, by more than a packet shows, and {setting}")
-    reason = f"reverse path filtering ({setting}) drops what comes in through {device}: {routing}"
-    helps = strictness == STRICT and addressed and host.LOST not in ways
-    return SourceCheck(drops=True, reason=reason, remedy=f"net.ipv4.conf.{device}.{FILTER}=2" if helps else "")
+    if kept and not kept.hops:
+        return SourceCheck(drops=None, reason=f"whether that is {device} is not known")
+    addressed = any(one.family == IPV4.number and snapshot.name_of(one.index) == device for one in snapshot.addresses)
+    passes_loose = bool(kept) and addressed
+    if passes_loose and strictness != STRICT:
+        return PASSES
+    reason = f"reverse path filtering ({_name(snapshot, FILTER, device)}={strictness}) drops what comes in through {device}"
+    return SourceCheck(drops=True, reason=reason, remedy=f"net.ipv4.conf.{device}.{FILTER}=2" if passes_loose else "")
 
 
-def _describe(ways: frozenset[str]) -> str:
-    named = [one for one in sorted(ways) if one not in {host.LOST, LOOPBACK_DEVICE}]
+def _describe(snapshot: Snapshot, routes: Routes) -> str:
+    kept = [one for one in routes if one and one.kind not in host.DROPPING]
+    leaving = [one for one in kept if one.kind != host.DELIVERED_HERE]
+    named = sorted({snapshot.name_of(hop) for one in leaving for hop in one.hops})
+    named += ["a device that is not known"] if any(not one.hops for one in leaving) else []
     found = [f"leaves through {' or '.join(named)}"] if named else []
-    found += ["is missing"] if host.LOST in ways else []
-    found += ["stays in this pod"] if LOOPBACK_DEVICE in ways else []
+    found += ["is missing"] if len(kept) < len(routes) else []
+    found += ["stays in this pod"] if len(leaving) < len(kept) else []
     return " or ".join(found)
-
-
-def _depends_on_more(snapshot: Snapshot) -> bool:
-    """Whether a policy rule asks for what netinit does not read."""
-    return any(one.others or one.is_l3mdev for one in snapshot.routing_rules if one.family == IPV4.number)
 
 
 def _read(snapshot: Snapshot, setting: str, device: str) -> list[int | None]:
@@ -90,11 +138,22 @@ def _read(snapshot: Snapshot, setting: str, device: str) -> list[int | None]:
     return [int(one) if one.isdecimal() else None for one in found]
 
 
+def _is_on(snapshot: Snapshot, setting: str, device: str) -> bool | None:
+    """Whether a setting is on, for all devices or for one; None if that was not read."""
+    values = _read(snapshot, setting, device)
+    return True if any(values) else None if None in values else False
+
+
+def _list_set(snapshot: Snapshot, setting: str, device: str) -> list[str]:
+    """The names of a setting where it is on, for all devices and for one."""
+    values = zip((EVERY, device), _read(snapshot, setting, device), strict=True)
+    return [f"net.ipv4.conf.{name}.{setting}" for name, value in values if value]
+
+
 def _name(snapshot: Snapshot, setting: str, device: str) -> str:
-    """The name of the setting that counts, which is the higher one; empty if none is set."""
-    values = dict(zip((EVERY, device), _read(snapshot, setting, device), strict=True))
-    highest = max(values, key=lambda name: values[name] or 0)
-    return f"net.ipv4.conf.{highest}.{setting}" if values[highest] else ""
+    """The name of the setting that counts, which is the higher one."""
+    every, own = [one or 0 for one in _read(snapshot, setting, device)]
+    return f"net.ipv4.conf.{device if own > every else EVERY}.{setting}"
 
 
 def warn_of_refused(snapshot: Snapshot) -> Iterator[str]:
@@ -111,7 +170,7 @@ def warn_of_refused(snapshot: Snapshot) -> Iterator[str]:
         for sample, mark in [(sample, mark) for mark in marks for sample in host.SAMPLES[IPV4.version]]:
             packet = Packet(
                 family=IPV4, protocol="tcp", source=number_of(sample), destination=number_of(addresses[0]),
-                in_interface=link.name, mark=mark,
+                source_port=EPHEMERAL_PORT, destination_port=SERVER_PORT, in_interface=link.name, mark=mark,
             )  # fmt: skip
             if (found := check_source(snapshot, packet)).drops is not False:
                 what = "are dropped" if found.drops else "may be dropped"

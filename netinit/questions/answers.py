@@ -9,10 +9,11 @@ from typing import Any
 from netinit.base.json_answers import with_version
 from netinit.base.net import IPV6, Network
 from netinit.base.sanitize import Lines, escape, lines, quote
+from netinit.base.snapshot import Snapshot
 from netinit.live.host import LOST, find_devices
 from netinit.live.lost_answers import find_proxy
 from netinit.live.recipients import Recipient
-from netinit.live.reverse_path import check_source
+from netinit.live.reverse_path import PASSES, SourceCheck, check_source
 from netinit.options.command_line import format_options
 from netinit.questions.connections import Question, make_packets
 from netinit.questions.explain import CONVERT, Explanation
@@ -175,7 +176,7 @@ def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> AnswerT
     found = follow_answer(asked, ruleset, routed, owner=owner, usual=around)
     if not (found and packet and rules.snapshot) or found.arrives is False:
         return found
-    checked = check_source(rules.snapshot, _as_routed(packet, found.trace))
+    checked = _check_routed(rules.snapshot, found.trace)
     return found if checked.drops is False else replace(found, arrives=False if checked.drops else None, reason=checked.reason)
 
 
@@ -183,15 +184,14 @@ def _check_source(rules: PodRules, answer: Explanation) -> Explanation:
     """The answer, if the kernel takes the packet from its source."""
     if not rules.snapshot or answer.verdict in {DROPPED, UNKNOWN}:
         return answer
-    checked = check_source(rules.snapshot, _as_routed(answer.trace.first, answer.trace))
+    checked = _check_routed(rules.snapshot, answer.trace)
     if checked.drops is None:
         return answer.unknown_because(f"{checked.reason}; without that: {answer.sentence}")
     return answer.dropped_because(checked.reason, checked.remedy) if checked.drops else answer
 
 
-def _as_routed(first: Packet, trace: Trace) -> Packet:
-    """A packet that came in, with the destination and the mark that rules gave it."""
-    return first.replace(destination=trace.last.destination, destination_port=trace.last.destination_port, mark=trace.last.mark)
+def _check_routed(snapshot: Snapshot, trace: Trace) -> SourceCheck:
+    return check_source(snapshot, trace.routed, is_mark_known=trace.is_mark_known) if trace.routed else PASSES
 
 
 def _route_through(around: Surroundings, packet: Packet, device: str) -> Surroundings:

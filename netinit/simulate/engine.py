@@ -114,6 +114,8 @@ class PacketPath(PacketState):
         """Receive a packet from an interface."""
         if not self._pass(PREROUTING):
             return
+        self._routed = self._packet
+        self._is_mark_known = not self.doubts and not any(one.rule and one.holds is None for one in self._steps)
         if looped or self._is_for_us():
             if self._pass(INPUT):
                 self._fate = DELIVERED
@@ -125,6 +127,7 @@ class PacketPath(PacketState):
             return
         out = self._around.replace(local_marks=frozenset()).leaving_interface(self._packet.destination, 0)
         self._become(self._now.replace(out_interface=out))
+        self._routed = self._packet
         self._note(f"it is forwarded through {out}")
         if self._pass(FORWARD) and self._pass(POSTROUTING):
             self._fate = FORWARDED

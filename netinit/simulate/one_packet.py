@@ -139,6 +139,8 @@ class PacketState:
         self._was_translated = packet.destination_translated  # when the connection was known before
         self._is_answer = packet.is_answer
         self._steps: list[TraceStep] = []
+        self._routed: Packet | None = None
+        self._is_mark_known = True
         self._fate = ""
         self._reason = ""
         self._decider: TraceStep | None = None
@@ -153,6 +155,7 @@ class PacketState:
             first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
             redirect_port=now.redirect_port, transparent=now.transparent, translated=now.translated,
             policy_routed=now.policy_routed, zone=now.zone, reply_zone=now.reply_zone, decider=self._decider, disputed=self._disputed,
+            routed=self._routed, is_mark_known=self._is_mark_known,
         )  # fmt: skip
 
     def _become(self, now: Condition) -> None:

@@ -82,6 +82,8 @@ class Trace:
     reply_zone: int = 0
     decider: TraceStep | None = None  # the rule that dropped or refused it or made its end unknown
     disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
+    routed: Packet | None = None  # as the kernel routed it when it came in, after PREROUTING
+    is_mark_known: bool = True  # then: no rule that may have matched before can have changed it
     dropped_by: str = ""  # of an unknown fate whose every outcome is captured or dropped: the rule or policy that may drop it
 
     @property

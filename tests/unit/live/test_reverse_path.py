@@ -11,11 +11,18 @@ from netinit.rules.packet_inputs import Packet
 
 FAR = number_of("203.0.113.7")
 PACKET = Packet(family=IPV4, protocol="tcp", source=FAR, destination=number_of("10.1.0.2"), in_interface="eth1")
+OWN = number_of("10.0.0.2")
+MARKED = RoutingRule(family=2, priority=9, action=1, table=133, mark=1337, mask=0xFFFFFFFF)
+FOR_A_PORT = RoutingRule(family=2, priority=9, action=1, table=100, destination_ports=(80, 80))
 UNREADABLE = RoutingRule(family=2, priority=9, action=1, table=100, others=(99,))
 
 
-def route(table, device, *more):
-    return TableRoute(family=2, table=table, kind=1, destination=(0, 0), hops=(device, *more))
+def route(table, device, *more, to=(0, 0), **others):
+    return TableRoute(**{"family": 2, "table": table, "kind": 1, "destination": to, "hops": (device, *more), **others})
+
+
+TO_LO = route(133, 1, kind=2)
+OF_ETH0 = route(254, 2, to=(OWN, 32), kind=2, protocol=2)
 
 
 def host(*rules, routes=()):
@@ -30,6 +37,12 @@ def host(*rules, routes=()):
 def with_filter(every, own):
     values = (("all", every), ("eth1", own))
     return host().replace(settings=tuple([(f"ipv4/conf/{name}/rp_filter", str(value)) for name, value in values if value is not None]))
+
+
+def with_settings(snapshot, device="eth1", **values):
+    """A host with these settings, of `all` and a device alike, and without rp_filter; None: not read."""
+    given = [(name, value) for name, value in {"rp_filter": 0, **values}.items() if value is not None]
+    return snapshot.replace(settings=tuple([(f"ipv4/conf/{at}/{name}", str(value)) for at in ("all", device) for name, value in given]))
 
 
 @pytest.mark.parametrize(("every", "own", "drops"), [
@@ -63,3 +76,76 @@ def test_ipv6_has_no_such_check_nor_has_lo():
 def test_only_devices_with_a_default_route_are_warned_of():
     assert [line.partition(",")[0] for line in warn_of_refused(with_filter(1, 0))] == ["IPv4: packets that come in through eth1"]
     assert not list(warn_of_refused(with_filter(1, 0).replace(routes=(route(254, 2),))))
+
+
+def test_a_packet_of_unknown_ports_is_judged_as_both_routes_say():
+    strict = with_settings(host(FOR_A_PORT), rp_filter=1)
+    assert check_source(strict, PACKET).drops is None
+    assert check_source(strict, PACKET.replace(source_port=80)) == PASSES
+    assert check_source(strict, PACKET.replace(source_port=5000)).drops
+    assert check_source(with_settings(host(FOR_A_PORT)), PACKET) == PASSES
+
+
+def test_a_policy_rule_for_a_port_hides_no_device_from_the_warning():
+    strict = with_settings(host(FOR_A_PORT), rp_filter=1)
+    assert [line.partition(" drops ")[0] for line in warn_of_refused(strict)] == [
+        "IPv4: packets that come in through eth1, for example from 1.1.1.1, are dropped: reverse path filtering (net.ipv4.conf.all.rp_filter=1)"
+    ]
+
+
+@pytest.mark.parametrize(("marking", "mark", "drops"), [
+    (1, 1337, True), (0, 1337, False), (None, 1337, None), (None, 0, False), (1, 0, False),
+])  # fmt: skip
+def test_a_mark_counts_as_src_valid_mark_says_and_not_as_if_it_were_off_where_it_was_not_read(marking, mark, drops):
+    marked = with_settings(host(MARKED, routes=(route(254, 3), TO_LO)), src_valid_mark=marking, accept_local=0)
+    found = check_source(marked, PACKET.replace(mark=mark))
+    assert found.drops is drops
+    assert found.remedy == ("net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.eth1.src_valid_mark=0" if drops else "")
+    assert ("by its mark if src_valid_mark is set, which is not known" in found.reason) is (drops is None)
+
+
+@pytest.mark.parametrize(("is_known", "drops"), [(True, False), (False, None)])
+def test_a_mark_that_is_not_known_may_be_that_of_any_policy_rule(is_known, drops):
+    marked = with_settings(host(MARKED, routes=(route(254, 3), TO_LO)), src_valid_mark=1, accept_local=0)
+    assert check_source(marked, PACKET, is_mark_known=is_known).drops is drops
+
+
+@pytest.mark.parametrize(("accepting", "strictness", "drops"), [
+    (0, 0, True), (1, 0, False), (None, 0, None), (0, None, True), (1, None, None), (1, 1, True), (1, 2, False),
+])  # fmt: skip
+def test_a_source_of_its_own_needs_accept_local_and_the_filter_of_another_device(accepting, strictness, drops):
+    own = with_settings(host(routes=(OF_ETH0,)), accept_local=accepting, rp_filter=strictness)
+    assert check_source(own, PACKET.replace(source=OWN)).drops is drops
+
+
+def test_the_settings_of_the_65th_device_are_not_off_because_they_are_not_read():
+    beyond = with_settings(host(MARKED, routes=(route(254, 3), TO_LO, OF_ETH0)), "eth0", src_valid_mark=0, accept_local=0)
+    assert check_source(beyond, PACKET.replace(mark=1337)).drops is None
+    assert check_source(beyond, PACKET.replace(source=OWN)).drops is None
+
+
+def test_a_route_to_lo_is_one_to_this_host_only_by_its_type():
+    routes = (route(254, 1),)
+    assert check_source(with_settings(host(routes=routes)), PACKET) == PASSES
+    strict = check_source(with_settings(host(routes=routes), rp_filter=1), PACKET)
+    assert "rp_filter=1) drops what comes in through eth1: the route back to 203.0.113.7 leaves through lo" in strict.reason
+
+
+@pytest.mark.parametrize("routes", [
+    (route(254, 2), route(254, 3)),  # of which the kernel takes the first whose device is up
+    (TableRoute(family=2, table=254, kind=1, destination=(0, 0), others=(30,)),),  # by a nexthop object that is not read
+])  # fmt: skip
+def test_a_route_back_that_is_one_of_several_or_not_read_leaves_it_unknown(routes):
+    assert check_source(with_settings(host(routes=routes), rp_filter=1), PACKET).drops is None
+    assert check_source(with_settings(host(routes=routes)), PACKET) == PASSES
+
+
+def test_the_way_back_of_what_is_forwarded_begins_where_it_leaves():
+    inwards = RoutingRule(family=2, priority=9, action=1, table=100, in_interface="eth0")
+    strict = with_settings(host(inwards), rp_filter=1)
+    assert check_source(strict, PACKET.replace(out_interface="eth0")) == PASSES
+    assert check_source(strict, PACKET).drops
+
+
+def test_without_its_source_a_packet_is_not_judged():
+    assert check_source(with_settings(host()), PACKET.replace(source=None)).drops is None
