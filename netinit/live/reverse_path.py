@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from netinit.base.net import IPV4, number_of
-from netinit.base.snapshot import IFF_UP, Snapshot, TableRoute
+from netinit.base.snapshot import IFF_UP, Device, RoutingRule, Snapshot, TableRoute
 from netinit.live import host
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet
-from netinit.simulate.endpoints import EPHEMERAL_PORT, format_endpoint
+from netinit.simulate.endpoints import ELSEWHERE, EPHEMERAL_PORT, format_endpoint
 
 STRICT = 1
 EVERY = "all"  # the settings of every device
@@ -66,6 +66,16 @@ def check_source(snapshot: Snapshot, packet: Packet, *, is_mark_known: bool = Tr
     helps = by_mark and all(_judge(snapshot, device, source, route).drops is False for route in unmarked)
     unmark = " ".join([f"{name}=0" for name in marking]) if helps else ""
     return SourceCheck(drops=True, reason=f"{dropped.reason}: {routing}", remedy=unmark or dropped.remedy)
+
+
+def check_marked(snapshot: Snapshot, link: Device) -> SourceCheck:
+    """Judge what comes in by a device as if only its mark, which a policy rule routes to this host, could keep it out."""
+    marked, others = (RoutingRule(family=IPV4.number, action=host.LOOK_UP, table=at, mark=at, mask=at) for at in (1, 0))
+    back = TableRoute(family=IPV4.number, table=others.table, kind=host.UNICAST, destination=(0, 0), hops=(link.index,))
+    here = back.replace(table=marked.table, kind=host.DELIVERED_HERE, hops=(host.LOOPBACK_INDEX,))
+    far = number_of(ELSEWHERE[IPV4.version])
+    packet = Packet(family=IPV4, protocol="tcp", source=far, destination=0, in_interface=link.name, mark=marked.mark)
+    return check_source(snapshot.replace(routing_rules=(marked, others), routes=(here, back)), packet)
 
 
 def _find_routes(snapshot: Snapshot, packet: Packet, *, is_mark_known: bool) -> tuple[Routes, Routes]:

@@ -115,7 +115,7 @@ def _examine_here(options: Options, uids: tuple[int, ...], gids: tuple[int, ...]
     if survey:
         found += find.find_leftovers(survey, backend)
         found += find.find_escapes(Options()) if survey.holders() else ()
-    found += find.find_down_loopback()
+    found += find.find_lost_packets(settled)
     found += find.find_settings(settled)
     found += find.find_full_tracking()
     found += find.find_bpf_programs()

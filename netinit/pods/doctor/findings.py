@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.snapshot.reader import read_host, read_programs
 from netinit.live.host import is_loopback_down
+from netinit.live.reverse_path import check_marked
 from netinit.live.unfollowed import describe_node_program
 from netinit.options import TPROXY, Options, RunOptions, SettledOptions
 from netinit.pods.backend_choice import Survey
@@ -30,7 +30,6 @@ IN_A_CLUSTER = (
     "Pod Security baseline and restricted forbid it (label the namespace pod-security.kubernetes.io/enforce=privileged, or"
     " use the CNI plugin), OpenShift needs an SCC that allows it"
 )
-STRICT = 1  # of rp_filter: the reverse path must use the same interface
 MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
@@ -166,20 +165,6 @@ def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[S
         )  # fmt: skip
     if not transparent:
         return
-    for name in sorted(name for _, name in socket.if_nameindex() if name != "lo"):
-        values = {
-            setting: {one: int(read(f"/proc/sys/net/ipv4/conf/{one}/{setting}").strip() or 0) for one in ("all", name)}
-            for setting in ("src_valid_mark", "accept_local", "rp_filter")
-        }  # the higher of the two values
-        marked = [one for one, value in values["src_valid_mark"].items() if value]
-        accepted = any(values["accept_local"].values()) and max(values["rp_filter"].values()) != STRICT
-        if marked and not accepted:
-            yield Symptom(
-                ERROR, "settings",
-                f"net.ipv4.conf.{marked[0]}.src_valid_mark=1: the mark of TPROXY makes inbound IPv4 look as if it "
-                f"came from here, and it is lost on {name} (wg-quick sets this)",
-                f"set net.ipv4.conf.{marked[0]}.src_valid_mark=0",
-            )  # fmt: skip
     if is_on("ipv4/tcp_fwmark_accept"):
         yield Symptom(
             ERROR, "settings",
@@ -188,8 +173,8 @@ def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[S
         )  # fmt: skip
 
 
-def find_down_loopback() -> Iterator[Symptom]:
-    """Yield an error if the loopback device is down."""
+def find_lost_packets(options: SettledOptions) -> Iterator[Symptom]:
+    """Yield why this host loses what is captured: the loopback device is down, or TPROXY's mark counts when sources are checked."""
     try:
         snapshot = read_host()
     except OSError as error:
@@ -202,6 +187,12 @@ def find_down_loopback() -> Iterator[Symptom]:
             "bring it up (ip link set lo up); for pods the container runtime does so, usually by the CNI plugin "
             "loopback in its folder of plugins",
         )  # fmt: skip
+    for link in snapshot.links if options.inbound_mode == TPROXY else ():
+        checked = check_marked(snapshot, link)
+        if checked.drops is not False:
+            severity, lost = (ERROR, "are lost") if checked.drops else (WARNING, "may be lost")
+            message = f"IPv4 connections that come in through {link.name} {lost} with TPROXY: {checked.reason}"
+            yield Symptom(severity, "settings", message, f"set {checked.remedy} (wg-quick sets it to 1)" if checked.remedy else "")
 
 
 def find_full_tracking(read: Read = read_text) -> Iterator[Symptom]:

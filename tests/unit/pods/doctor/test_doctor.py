@@ -21,7 +21,7 @@ from netinit.base.errors import (
 )
 from netinit.base.json_answers import with_version
 from netinit.base.net import FAMILIES, IPV4, IPV6
-from netinit.base.snapshot import AttachedProgram
+from netinit.base.snapshot import AttachedProgram, Device, Snapshot
 from netinit.cli.doctor import render_text, to_object
 from netinit.cli.start import run as run_program
 from netinit.kernel import detect
@@ -228,6 +228,18 @@ def test_programs_of_the_node_are_a_note_and_others_a_warning(monkeypatch):
     assert noted.startswith("note BPF program 7 (connect4 of the cgroup /) acts on every process of the node")
     assert warned.startswith("warning ")
     assert "program 8 (connect4 of the cgroup /)" in warned
+
+
+@pytest.mark.parametrize(("marking", "severity"), [("0", ""), ("1", "error"), (None, "warning")])
+def test_a_mark_that_counts_as_the_source_loses_what_tproxy_captures(monkeypatch, marking, severity):
+    given = {"src_valid_mark": marking, "accept_local": "0", "rp_filter": "0"}
+    links = [Device(index=number, name=name, flags=1) for number, name in enumerate(("lo", "eth0"), 1)]
+    settings = [(f"ipv4/conf/{at}/{name}", value) for at in ("all", "eth0") for name, value in given.items() if value]
+    monkeypatch.setattr(find, "read_host", lambda: Snapshot(links=tuple(links), settings=tuple(settings)))
+    assert not told(find.find_lost_packets(settled(Options())))
+    found = told(find.find_lost_packets(settled(Options(inbound_mode="TPROXY"))))
+    assert [one.partition(" ")[0] for one in found] == [severity][: bool(severity)]
+    assert all("IPv4 connections that come in through eth0" in one and "src_valid_mark" in one for one in found)
 
 
 def test_settings_matter_only_where_they_do_harm():
