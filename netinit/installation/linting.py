@@ -25,7 +25,7 @@ from netinit.inject.deciding.webhooks import (
     Webhook,
     parse_injectors,
 )
-from netinit.questions.configuration_check import find_template_problems, try_canaries
+from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
 from netinit.serving.certificates import describe, find_missing_name, leads_to, split_pem
 
 ERROR, WARNING = "error", "warning"
@@ -145,9 +145,8 @@ def _check_templates(config_maps: list[Tree]) -> _Found:
                 "correct it, and test it with netinit inject --check-config",
             )  # fmt: skip
             continue
-        for one in tried:
-            if one.problem:
-                yield InstallationFinding(WARNING, "template", subject, str(one), "correct the template")
+        for text in warnings_of(tried):
+            yield InstallationFinding(WARNING, "template", subject, text, "correct the template")
         for problem in find_template_problems(config, Settings()):
             yield InstallationFinding(by_severity(problem.stops_pods), "template", subject, problem.message, "correct the template")
 

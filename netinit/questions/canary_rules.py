@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from contextlib import suppress
 
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.deciding.init_container import find_init, options_of
-from netinit.inject.deciding.podfile import read_object
-from netinit.options import Options, offline
+from netinit.inject.deciding.podfile import PodFacts, read_object
+from netinit.options import offline
 from netinit.options.declare import describe_strays
 from netinit.questions.lint import ERROR, lint
 
@@ -33,14 +34,21 @@ def find_rule_problems(pod: Tree) -> Iterator[str]:
     except NetinitError as error:
         yield str(error)
         return
-    if facts.intercepted:
-        yield from _lint(facts.options)
+    yield from _lint(facts, is_error=True)
 
 
-def _lint(options: Options) -> Iterator[str]:
-    """Yield the errors of lint, which also sends the proxy's connections through the rules."""
-    for finding in lint(options.settle(offline()), proved=False):
-        if finding.severity == ERROR:
+def find_rule_warnings(pod: Tree) -> Iterator[str]:
+    """Yield what lint warns of in the rules of a pod without problems; of options that only Istio's program knows nothing."""
+    with suppress(OptionError):
+        yield from _lint(read_object(pod), is_error=False)
+
+
+def _lint(facts: PodFacts, *, is_error: bool) -> Iterator[str]:
+    """Yield the errors of lint, which also sends the proxy's connections through the rules, or its warnings."""
+    if not facts.intercepted:
+        return
+    for finding in lint(facts.options.settle(offline()), proved=False):
+        if (finding.severity == ERROR) is is_error:
             yield f"the rules of its init container: {finding.option}: {finding.message}"
 
 

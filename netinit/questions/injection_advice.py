@@ -12,10 +12,8 @@ from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.warnings import (
     ARGUMENTS,
-    MARK_SETTER,
     MISSING_CAPABILITY,
     NOT_PROGRAMMED,
-    RULE_CHANGER,
     PodFinding,
     annotation_findings,
     pod_findings,
@@ -23,12 +21,14 @@ from netinit.inject.deciding.warnings import (
 )
 
 _OF_THE_OPERATOR = (NOT_PROGRAMMED, ARGUMENTS, MISSING_CAPABILITY)  # the template's: the author cannot fix them
-_CHOSEN = (RULE_CHANGER, MARK_SETTER)  # rights that the author gave on purpose: for reviews, not at each creation
 
 
 def advise(pod: Tree, injected: Tree, config: InjectionConfig, workload: Workload | None = None) -> list[PodFinding | str]:
-    """Return warnings for the author of an injected pod; `workload`: the controller of the pod, if known."""
-    found = [finding for finding in pod_findings(injected) if finding.kind not in (*_OF_THE_OPERATOR, *_CHOSEN)]
+    """Return warnings for the author of an injected pod; `workload`: the controller of the pod, if known.
+
+    Rights that the author gave containers on purpose are for `lint`, not for each creation.
+    """
+    found = [finding for finding in pod_findings(injected, with_rights=False) if finding.kind not in _OF_THE_OPERATOR]
     annotations = strings(mapping(pod.get("metadata")).get("annotations"))
     found += annotation_findings(annotations, config.known_annotations, workload)
     return [*injection_warnings(pod), *found, *_contradictions(injected)]

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from netinit.base.errors import ConfigError
 from netinit.inject.adding import guard
 from netinit.inject.adding.config import InjectionConfig, load_config
-from netinit.inject.adding.installations import TEMPLATES
-from netinit.inject.adding.places import Files, SettingsText, errors_of
+from netinit.inject.adding.places import Files
 from netinit.inject.adding.settings import Settings
-from netinit.questions.configuration_check import find_template_problems, try_canaries
+from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +56,7 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
     if texts.config is not None and not texts.config.strip():
         raise ConfigError(f"{texts.origin}: the injector's configuration is empty")
     config = load_config(texts.config, values=texts.values, mesh=texts.mesh, files=texts.files)
-    with errors_of(SettingsText(what=TEMPLATES, file=texts.origin)):
-        refused = tuple([str(one) for one in try_canaries(config, settings) if one.problem])
+    tried = try_canaries(config, settings)
     template_warnings = [problem.message for problem in find_template_problems(config, settings) if not problem.stops_pods]
     return Served(
         config=config,
@@ -66,8 +64,8 @@ def load(texts: Texts, settings: Settings, generation: int = 0) -> Served:
         version=_version(texts, config),
         texts=texts,
         generation=generation,
-        warnings=(*config.warnings, *refused, *template_warnings),
-        refused_canaries=len(refused),
+        warnings=(*config.warnings, *warnings_of(tried), *template_warnings),
+        refused_canaries=sum(bool(one.problem) for one in tried),
     )
 
 

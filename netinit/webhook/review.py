@@ -44,6 +44,7 @@ _MAX_MESSAGE = 2000
 _JSON = json.JSONEncoder(separators=(",", ":"), check_circular=False)  # JSON and YAML have no cycles
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_.-]{0,127}\Z")
 _KEYS = {"cluster": "ISTIO_META_CLUSTER_ID", "net": "ISTIO_META_NETWORK"}
+_OLDER_PAIR = ":ENV:"
 
 
 class Interruption(BaseException):
@@ -278,21 +279,29 @@ def environment_of(path: str) -> dict[str, str]:
     """Return the proxy variables in a percent-encoded path, `/inject/cluster/c1/net/n1`. Raises Fault.
 
     As in Istio, `--slash--` is a slash, keys other than `cluster` and `net` are upper-cased, and a key without a value
-    is ignored.
+    is ignored. `/inject/:ENV:cluster=c1:ENV:net=n1` is the older way to write it.
     """
-    head, *words = path.strip("/").split("/")
+    head, _, rest = unquote(path).strip("/").partition("/")
     if head != "inject":
         raise Fault(404, "no-path", "nothing is at this path; reviews are answered at /inject")
-    if len(path) > _MAX_PATH or len(words) > 2 * _MAX_VARIABLES:
+    pairs = _read_pairs(rest)
+    if len(path) > _MAX_PATH or len(pairs) > _MAX_VARIABLES:
         raise Fault(414, "no-path", f"the path is too long: {_MAX_VARIABLES} variables at most")
     found = {}
-    for key, value in zip(words[::2], words[1::2], strict=False):
-        key = unquote(key)  # noqa: PLW2901 - decoded
-        name = _KEYS.get(key.lower(), key.upper())
+    for key, value in pairs:
+        name = _KEYS.get(key, key.upper())
         if not _VARIABLE.match(name):
             raise Fault(400, "no-path", f"{escape(shorten(key))} in the path is not a variable's name")
-        text = unquote(value).replace("--slash--", "/")
-        if not text.isprintable():
+        if not value.isprintable():
             raise Fault(400, "no-path", f"the value of {name} in the path has unprintable characters")
-        found[name] = text
+        found[name] = value
     return found
+
+
+def _read_pairs(words: str) -> list[tuple[str, str]]:
+    """Return the keys and values behind `/inject/`, with which Istio's `parseInjectEnvs` starts."""
+    if words.startswith(_OLDER_PAIR):
+        split = (pair.partition("=") for pair in words.split(_OLDER_PAIR))
+        return [(key, value) for key, equals, value in split if key and equals]
+    keys_and_values = words.split("/")
+    return [(key, value.replace("--slash--", "/")) for key, value in zip(keys_and_values[::2], keys_and_values[1::2], strict=False)]

@@ -19,15 +19,13 @@ from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.injection_report import Verdict, judge
-from netinit.inject.adding.installations import TEMPLATES
-from netinit.inject.adding.places import SettingsText, errors_of
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
 from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, parse_webhooks
 from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
-from netinit.questions.configuration_check import find_template_problems, try_canaries
+from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
 from netinit.questions.lint import lint
 
 INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
@@ -145,8 +143,7 @@ def check_config(flags: CheckFlags) -> int:
     """Print the problems and return 1 if pods would be rejected. Raises ConfigError if nothing would be injected."""
     config = inject_inputs.read_config(flags)
     settings = inject_inputs.settings_of(flags)
-    with errors_of(SettingsText(what=TEMPLATES, file=flags.config_file)):
-        tried = try_canaries(config, settings)
+    tried = try_canaries(config, settings)
     problems = list(find_template_problems(config, settings))
     known = {problem.message for problem in problems}
     others = [line for line in config.warnings if not any(line.startswith(message) for message in known)]
@@ -155,7 +152,7 @@ def check_config(flags: CheckFlags) -> int:
         ending = "; pods that ask for it are refused" if problem.stops_pods else ""
         label = "error" if problem.stops_pods else "warning"
         inject_inputs.warn([f"{label}: {line}" for line in split_message(problem.message + ending)])
-    inject_inputs.warn([f"warning: {line}" for one in tried if one.problem for line in split_message(str(one))])
+    inject_inputs.warn([f"warning: {line}" for text in warnings_of(tried) for line in split_message(text)])
     broken = sum(problem.stops_pods for problem in problems)
     injected = [one.canary for one in tried if not one.problem]
     defaults = ", ".join(map(shorten, config.default_templates))

@@ -18,7 +18,7 @@ from typing import Any
 from netinit.base.data import read_data
 from netinit.base.errors import ConfigError, InjectionError, OptionError
 from netinit.base.records import Record
-from netinit.base.tree import Tree, mapping, string, strings
+from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import TemplateError, YamlError
 from netinit.golang.template import Template
@@ -35,6 +35,7 @@ from netinit.inject.adding.values_checks import find_unfit_values
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.webhooks import Selector
 
+_VALUES = r"\.Values"
 _KEY = r"""(?<=["'`])[a-z0-9.-]+/[A-Za-z0-9._-]+(?=["'`])"""
 _CLASSIC_DELIMITERS = ("[[", "]]")
 _DELIMITERS = ("{{", "}}")
@@ -75,6 +76,8 @@ class InjectionConfig(Record):
     broken: tuple[str, ...] = ()
     brackets: bool = False
     plain_proxy: bool = False  # for a template from before 1.7: ProxyConfig has plain numbers instead of pointers
+    texts: Mapping[str, SettingsText] = {}
+    """What it was read from, by TEMPLATES, VALUES and MESH, to locate in files what turns out to be wrong later."""
 
     @property
     def renders_pods(self) -> bool:
@@ -99,9 +102,17 @@ class InjectionConfig(Record):
     def depends_on_pod(self, error: InjectionError) -> bool:
         """Whether templates fail because of what the pod has or lacks, as far as their text shows: others may be injected."""
         return bool(error.failures) and all(
-            self.templates[name].depends_on_data(position, _OF_THE_MESH, is_certain=is_certain)
+            self.templates[name].depends_on_data(position, _OF_THE_MESH, is_certain=is_certain or self._reads_values(name, position))
             for name, position, is_certain in error.failures
         )
+
+    def _reads_values(self, name: str, position: int) -> bool:
+        """Whether a template reads a chart's value at this position, whatever else its action reads.
+
+        Go counts a chain of fields from behind its first name, or behind a variable.
+        """
+        text = self.sources[name]
+        return any(re.match(rf"{_VALUES}\b", text[max(start, 0) :]) for start in (position - len(".Values"), position))
 
     def is_of_own_templates(self, error: InjectionError) -> bool:
         """Whether only netinit's own templates fail, which need nothing that a pod may lack: values or mesh are wrong."""
@@ -136,7 +147,7 @@ def load_config(
     """
     files = files or Files()
     installation = read_installation(source, values, None if isinstance(mesh, MeshConfig) else mesh, files)
-    of_templates = SettingsText(what=TEMPLATES, text=source, file=files.templates)
+    of_templates = SettingsText(what=TEMPLATES, text=source, file=files.templates, places=places.TEMPLATES)
     of_values = SettingsText(what=VALUES, text=values, file=files.values, places=places.VALUES)
     of_mesh = SettingsText(what=MESH, text=mesh, file=files.mesh, places=places.MESH)
     with errors_of(of_templates):
@@ -149,23 +160,16 @@ def load_config(
         loaded = _with_settings(before, settings, is_classic="templates" not in tree)
     tree, warnings = _as_installed(tree, loaded) if source is None else tree, list[str]()
     with errors_of(of_values if source is None else of_templates):  # netinit's own are changed by values alone
-        fields = _read_templates(tree, warnings, lazily=lazily)
+        fields = {**_read_templates(tree, warnings, lazily=lazily), **_read_decisions(tree, warnings)}
     with errors_of(of_values):
         _refuse_unfit(before, loaded, fields["sources"])
     warnings += _warn_of_keys(installation, fields["sources"])
     beside = {VALUES: of_values, TEMPLATES: of_templates}.get(installation.mesh_beside, of_mesh)
-    with errors_of(beside.replace(what=MESH, places=places.MESH)):
+    of_mesh = beside.replace(what=MESH, places=places.MESH)
+    with errors_of(of_mesh):
         loaded_mesh = _load_mesh(mesh if isinstance(mesh, MeshConfig) else installation.mesh, fields)
-    return InjectionConfig(
-        **fields,
-        policy=_read_policy(tree, warnings),
-        never_inject_selectors=_selectors(tree, "neverInjectSelector", warnings),
-        always_inject_selectors=_selectors(tree, "alwaysInjectSelector", warnings),
-        injected_annotations=strings(tree.get("injectedAnnotations")),
-        values=loaded,
-        mesh=loaded_mesh,
-        warnings=tuple(warnings),
-    )
+    texts = {one.what: one for one in (of_templates, of_values, of_mesh)}
+    return InjectionConfig(**fields, values=loaded, mesh=loaded_mesh, warnings=tuple(warnings), texts=texts)
 
 
 def _load_mesh(mesh: str | Tree | MeshConfig | None, fields: Mapping[str, Any]) -> MeshConfig:
@@ -221,6 +225,16 @@ def _refuse_unfit(before: Tree, loaded: Tree, sources: Mapping[str, str]) -> Non
         raise SettingError(VALUES, of_files)
     if unfit:
         raise OptionError(*[f"--set: {path}: {problem}" for path, problem in unfit])
+
+
+def _read_decisions(tree: Tree, warnings: list[str]) -> dict[str, Any]:
+    """Return the fields of a configuration that say which pods are injected, and what all of these get."""
+    return {
+        "policy": _read_policy(tree, warnings),
+        "never_inject_selectors": _selectors(tree, "neverInjectSelector", warnings),
+        "always_inject_selectors": _selectors(tree, "alwaysInjectSelector", warnings),
+        "injected_annotations": _read_annotations(tree),
+    }
 
 
 def _read_policy(tree: Tree, warnings: list[str]) -> str:
@@ -296,11 +310,21 @@ def _listed(keys: Mapping[str, Any]) -> str:
     return ", ".join(sorted(keys)) or "nothing"
 
 
+def _read_annotations(tree: Tree) -> Mapping[str, str]:
+    key = "injectedAnnotations"
+    given = tree.get(key)
+    if not isinstance(given, dict | None):
+        raise SettingError(TEMPLATES, [(key, f"{shown(given)} must be a mapping of texts")])
+    if wrong := [(name, value) for name, value in mapping(given).items() if isinstance(value, (dict, list))]:
+        raise SettingError(TEMPLATES, [(f"{key}.{name}", f"{shown(value)} must be a text") for name, value in wrong])
+    return strings(given)
+
+
 def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...]:
     """Return the valid selectors of a list; as in Istio, an invalid one only causes a warning."""
     items = tree.get(key) or []
     if not isinstance(items, list):
-        raise ConfigError(f"injector configuration: {key} must be a list of selectors, not {json.dumps(items)[:60]}")
+        raise SettingError(TEMPLATES, [(key, f"{shown(items)} must be a list of selectors")])
     found = []
     for position, item in enumerate(items):
         try:
@@ -339,14 +363,14 @@ def _current(tree: Tree, warnings: list[str], *, lazily: bool) -> dict[str, Any]
     sources: dict[str, str] = {}
     for name, text in tree["templates"].items():
         if not isinstance(text, str):
-            raise ConfigError(f"injector configuration: template {name!r} must be a text, not {json.dumps(text)[:60]}")
+            raise SettingError(TEMPLATES, [(f"templates.{name}", f"{shown(text)} must be a text")])
         sources[name] = text
     defaults = tree.get("defaultTemplates") or [_SIDECAR]
     aliases = tree.get("aliases") or {}
     if not isinstance(defaults, list) or not all(isinstance(name, str) for name in defaults):
-        raise ConfigError(f"injector configuration: defaultTemplates must be a list of names, not {defaults!r}")
+        raise SettingError(TEMPLATES, [("defaultTemplates", f"{shown(defaults)} must be a list of names")])
     if not isinstance(aliases, dict) or not all(isinstance(names, list) for names in aliases.values()):
-        raise ConfigError("injector configuration: aliases must map a name to a list of template names")
+        raise SettingError(TEMPLATES, [("aliases", "must map a name to a list of template names")])
     renamed = {alias: tuple(map(string, names)) for alias, names in aliases.items()}
     broken: dict[str, str] = {}
 

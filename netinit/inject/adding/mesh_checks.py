@@ -6,7 +6,7 @@ The functions take normalized messages (`read_message`) and yield pairs: the pat
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from netinit.base.net import MAX_PORT, parse_address
@@ -24,6 +24,7 @@ _MAX_HOST = 255
 _MILLISECOND = NANOSECONDS // 1000
 _MAX_PERCENT = 100
 _MIN_WINDOW = 65535  # HTTP/2's initial window
+_LISTENERS, _LISTENERS_OF_PROXIES = ("proxyListenPort", "proxyInboundListenPort"), ("statusPort", "proxyAdminPort")
 _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone", "topology.istio.io/subzone")
 _SERVERS = ("envoyMetricsService", "envoyAccessLogService")
 _PRIVATE_KEY_PROVIDERS = ("cryptomb", "qat")
@@ -154,6 +155,21 @@ def find_mesh_problems(fields: Tree, *, is_early: bool = False) -> Iterator[Prob
     if unfit := [label for label in sequence(zones.get("failoverPriority")) if label in _TOPOLOGY]:
         yield "zoneAwareLbSetting.failoverPriority", f"{shown(unfit[0])} is followed anyway, and must not be named"
     yield from _of_traffic_policy(mapping(fields.get("defaultTrafficPolicy")))
+
+
+def find_port_conflicts(mesh: Tree, proxy: Tree, given: Collection[str]) -> Iterator[Problem]:
+    """Yield the ports on which the proxy or its agent would listen twice, with which no proxy gets ready. Istio takes them.
+
+    `given`: the paths that the configuration itself sets, of which one is named.
+    """
+    taken: dict[int, str] = {}
+    ports = {name: mesh.get(name) for name in _LISTENERS}
+    ports |= {f"defaultConfig.{name}": proxy.get(name) for name in _LISTENERS_OF_PROXIES}
+    for path, port in sorted(ports.items(), key=lambda one: one[0] in given):
+        if port in taken:
+            yield path, f"{port} is the port of {taken[port]} too: choose another"
+        elif port:
+            taken[port] = path
 
 
 def _of_locality(setting: Tree) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.golang.template.values import Int32
-from netinit.inject.adding.mesh_checks import find_mesh_problems, find_proxy_problems
+from netinit.inject.adding.mesh_checks import find_mesh_problems, find_port_conflicts, find_proxy_problems
 from netinit.inject.adding.mesh_messages import Message, read_message
 from netinit.inject.adding.places import SettingError, split_problem
 from netinit.inject.deciding.webhooks import REVISION_LABEL
@@ -139,6 +139,8 @@ class MeshConfig(Record):
             proxy = proxy if own is None else proxy.overlaid(own)
         except SettingError as error:
             problems += [(f"{name}.{path}" if isinstance(own, dict) else name, problem) for path, problem in error.problems]
+        of_pods = {**fields, "proxyInboundListenPort": None} if is_early else fields
+        problems += find_port_conflicts(of_pods, proxy.fields, {*given, *[f"{name}.{key}" for key in mapping(own)]})
         if problems:
             raise SettingError("mesh", problems)
         return cls(fields=fields, proxy=proxy)

@@ -22,6 +22,8 @@ MESH: tuple[Path, ...] = ((), ("meshConfig",), ("spec", "meshConfig"), ("spec", 
 """Below which keys a file may hold the mesh's configuration."""
 VALUES: tuple[Path, ...] = ((), ("spec", "values"), ("data", "values"))
 """Below which keys a file may hold the values of a chart."""
+TEMPLATES: tuple[Path, ...] = ((), ("data", "config"))
+"""Below which keys a file may hold the configuration of an injector."""
 _PART = r"[^.\[\]]+"
 
 

@@ -18,6 +18,7 @@ from netinit.inject.deciding.annotations import CHECKS, Check
 
 _POLICIES = ("Always", "IfNotPresent", "Never")
 _LEVELS = ("trace", "debug", "info", "warning", "warn", "error", "critical", "off")
+_LOGGERS = rf"(?:(?:\A|,)[a-z0-9_]+:(?:{'|'.join(_LEVELS)}))+\Z"
 _REPOSITORY = r"(?!.*//)[A-Za-z0-9][A-Za-z0-9._:/-]*\Z"
 _IMAGE = r"(?!.*//)[A-Za-z0-9][A-Za-z0-9._:/-]*(?:@[a-z0-9]+:[0-9a-f]+)?\Z"
 _TAG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(?:@[a-z0-9]+:[0-9a-f]+)?\Z"
@@ -51,6 +52,7 @@ def _image_if_given(text: str) -> str | None:
 _MORE: Mapping[str, Check] = {
     "global.proxy.clusterDomain": _if_given(is_domain, "a domain, such as cluster.local"),
     "global.proxy.logLevel": _one_of(_LEVELS),
+    "global.proxy.componentLogLevel": _matches(_LOGGERS, f"a list of NAME:LEVEL with the levels {', '.join(_LEVELS)}"),
     "global.proxy.image": _image_if_given,
     "global.proxy_init.image": _image_if_given,
     "global.imagePullPolicy": _one_of(_POLICIES),
@@ -80,9 +82,11 @@ def find_unfit_values(values: Tree, templates: str) -> Iterator[tuple[str, str]]
     """Yield path and problem of the values that the templates' text names and that no pod could run with."""
     for path, check in _find_checks().items():
         value = as_written(_at(values, path))
-        if value is None or isinstance(value, (dict, list)) or not _is_read(path, templates):
+        if value is None or not _is_read(path, templates):
             continue
-        if problem := check(string(value)):
+        if isinstance(value, (dict, list)):
+            yield path, f"{shown(value)} must be a single value, not a {'map' if isinstance(value, dict) else 'list'}"
+        elif problem := check(string(value)):
             of_item = problem.startswith(shown(value))
             yield path, problem if of_item else f"{shown(value)}: {problem}"
     for path in _SWITCHES:

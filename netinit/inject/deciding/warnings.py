@@ -110,20 +110,21 @@ def uses_host_network(pod: Tree) -> bool:
     return mapping(pod.get("spec")).get("hostNetwork") is True
 
 
-def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
+def pod_findings(pod: Tree, *, with_rights: bool = True) -> tuple[PodFinding, ...]:
     """Return the problems of a pod, errors first.
 
-    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network, sidecar-annotation, rule-changer,
-    mark-setter.
+    Kinds: host-network, no-init-container, arguments, missing-capability, proxy-owner, no-network, sidecar-annotation; and, of what
+    its containers may do, rule-changer and mark-setter.
     """
     spec = mapping(pod.get("spec"))
+    rights = _by_rights(pod) if with_rights else ()
     init = find_init(spec)
     if uses_host_network(pod):
         of_init = init is not None and not only_validates(init)
         return (_on_host_network(init if of_init else None),)
     if init is None:
         sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
-        return tuple(_errors_first([_WITHOUT_RULES, *sharing, *_without_rules_in_ambient(pod), *_by_rights(pod)]))
+        return tuple(_errors_first([_WITHOUT_RULES, *sharing, *_without_rules_in_ambient(pod), *rights]))
     try:
         options = options_of(init)
     except OptionError as error:
@@ -133,7 +134,7 @@ def pod_findings(pod: Tree) -> tuple[PodFinding, ...]:
         *_missing_capabilities(init, options),
         *_sharing_proxy_user(spec, init, _proxy_options(spec) if by_plugin else options),
         *_without_network(spec, init, options),
-        *_by_rights(pod),
+        *rights,
     ]
     return tuple(_errors_first(found))
 

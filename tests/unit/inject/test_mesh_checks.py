@@ -90,7 +90,7 @@ def test_an_error_names_the_file_that_it_is_in():
 UNFIT = {
     "includeIPRanges": "foo", "excludeIPRanges": "10.0.0.0", "excludeInboundPorts": "x", "excludeOutboundPorts": "70000", "includeInboundPorts": "a-b",
     "includeOutboundPorts": "x", "statusPort": 99999, "clusterDomain": "a b", "logLevel": "loud", "readinessPeriodSeconds": -1,
-    "readinessFailureThreshold": "x", "image": "r/a b",
+    "readinessFailureThreshold": "x", "image": "r/a b", "componentLogLevel": "misc=error",
 }  # fmt: skip
 ISTIOS = "spec: {{containers: [{{name: istio-proxy, args: ['{{{{ .Values.global.proxy.{key} }}}}']}}]}}"
 
@@ -104,6 +104,53 @@ def test_a_value_that_no_pod_could_run_with_is_refused_by_its_key_and_line(key, 
     assert load_config({"templates": {"sidecar": ISTIOS.format(key="other")}}, values=values).classic is False, "nothing reads it"
     with pytest.raises(OptionError, match=f"--set: global.proxy.{key}: "):
         load_config(settings=(f"global.proxy.{key}={value}",), files=FILES)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(["10.0.0.0/8"], "list"), ({"a": 1}, "map")])
+def test_a_list_or_a_map_is_refused_where_an_argument_is_made_of_the_value(value, kind):
+    (problem,) = refusal(values=json.dumps({"global": {"proxy": {"includeIPRanges": value}}}), files=FILES)
+    assert problem.startswith("values.yaml:1: global.proxy.includeIPRanges: ")
+    assert problem.endswith(f"must be a single value, not a {kind}")
+
+
+@pytest.mark.parametrize("level", ["misc:error", "misc:error,http2:trace", ""])
+def test_levels_of_envoys_components_are_taken(level):
+    assert load_config(values={"global": {"proxy": {"componentLogLevel": level}}}).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("mesh", "problem"),
+    [
+        ("proxyListenPort: 15006\n", "mesh.yaml:1: proxyListenPort: 15006 is the port of proxyInboundListenPort too: choose another"),
+        ("a: 1\ndefaultConfig:\n  statusPort: 15001\n", "mesh.yaml:3: defaultConfig.statusPort: 15001 is the port of proxyListenPort too: choose another"),
+        ("proxyListenPort: 2\nproxyInboundListenPort: 2", "mesh.yaml:2: proxyInboundListenPort: 2 is the port of proxyListenPort too: choose another"),
+        ("defaultConfig: {proxyAdminPort: 15020}", "mesh.yaml:1: defaultConfig.proxyAdminPort: 15020 is the port of defaultConfig.statusPort too: choose another"),
+    ],
+)
+def test_a_port_on_which_the_proxy_would_listen_twice_is_refused(mesh, problem):
+    assert refusal(mesh=mesh, files=FILES) == [problem]
+
+
+def test_one_port_for_both_directions_is_a_mesh_of_the_first_releases():
+    early = {"policy": "enabled", "template": "containers: []"}
+    assert load_config(early, mesh="proxyListenPort: 15006").mesh.fields["proxyListenPort"] == 15006
+
+
+TEMPLATES = "policy: enabled\ntemplates:\n  sidecar: ''\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("defaultTemplates: sidecar", "4: defaultTemplates: 'sidecar' must be a list of names"), ("aliases: {a: b}", "4: aliases: must map"),
+        ("alwaysInjectSelector: x", "4: alwaysInjectSelector: 'x' must be a list of selectors"),
+        ("injectedAnnotations:\n  a: b\n  c: [1]", "6: injectedAnnotations.c: [1] must be a text"), ("injectedAnnotations: x", "4: injectedAnnotations: 'x' must be"),
+    ],
+)  # fmt: skip
+def test_keys_of_an_injectors_configuration_are_named_with_file_and_line(more, problem):
+    assert refusal(source=TEMPLATES + more, files=FILES)[0].startswith(f"templates.yaml:{problem}")
+    data = {"kind": "ConfigMap", "data": {"config": TEMPLATES + more}}
+    assert refusal(source=json.dumps(data, indent=1), files=FILES)[0].startswith("templates.yaml:4: ")
 
 
 @pytest.mark.parametrize(

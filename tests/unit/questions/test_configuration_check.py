@@ -8,9 +8,10 @@ import pytest
 from netinit.base.errors import ConfigError
 from netinit.inject.adding.canaries import CANARIES
 from netinit.inject.adding.config import load_config
+from netinit.inject.adding.places import Files
 from netinit.inject.adding.settings import Settings
 from netinit.questions.canary_rules import find_rule_problems, refuses_to_start
-from netinit.questions.configuration_check import try_canaries
+from netinit.questions.configuration_check import try_canaries, warnings_of
 
 TEMPLATE = """\
 spec:
@@ -22,6 +23,7 @@ spec:
   containers:
   - {{name: istio-proxy, image: p}}
 """
+PLAIN = "spec: {containers: [{name: istio-proxy, image: p}]}"
 INNOCENT = ["istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15020"]
 
 
@@ -64,6 +66,13 @@ def test_rules_that_some_pods_cannot_run_with_refuse_these_pods():
     assert "'70000' is not a port" in str(refused[0])
 
 
+def test_what_lint_warns_of_in_the_rules_of_canaries_is_a_warning_of_the_configuration():
+    tried = try_canaries(of([*INNOCENT, "-z", "15001"]), Settings())
+    assert all(not one.problem for one in tried)
+    (warning,) = warnings_of(tried)
+    assert warning.startswith("the rules of its init container: --inbound-capture-port: 15001 is --envoy-port too")
+
+
 def test_annotations_for_a_cni_plugin_are_read_too():
     text = "metadata: {annotations: {traffic.sidecar.istio.io/includeOutboundIPRanges: foo}}\nspec: {containers: [{name: istio-proxy, image: p}]}"
     with pytest.raises(ConfigError, match=r"annotation traffic\.sidecar\.istio\.io/includeOutboundIPRanges: 'foo'"):
@@ -76,6 +85,9 @@ FIELDS = [
     ("resources: {limits: {memory: 1Gi}, requests: {memory: 2Gi}}", "resources.requests.memory: '2Gi' is more than the limit '1Gi'"),
     ("readinessProbe: {periodSeconds: -1}", "readinessProbe.periodSeconds: -1 must not be negative"),
     ("ports: [{containerPort: 0}]", "ports[0].containerPort: 0 must be a port"),
+    ("env: [{name: 'A=', value: b}]", "env: 'A=' is not a variable's name"),
+    ("securityContext: {seccompProfile: {type: Localhost}}", "seccompProfile.type: 'Localhost' must be RuntimeDefault, Unconfined, or Localhost with a localhostProfile"),
+    ("securityContext: {seccompProfile: {type: Strict}}", "seccompProfile.type: 'Strict' must be RuntimeDefault"),
 ]  # fmt: skip
 
 
@@ -89,6 +101,70 @@ def test_fields_that_the_api_server_would_refuse_in_every_pod_refuse_the_configu
 def test_a_label_that_no_pod_may_have_refuses_the_configuration():
     with pytest.raises(ConfigError, match=r"label topology\.istio\.io/network: 'a b' must be at most 63 letters"):
         try_canaries(load_config(values={"global": {"network": "a b"}}), Settings())
+
+
+@pytest.mark.parametrize("key", ["bad key!", "a/b/c", "A.example/b", "-b", "x" * 64, "/b"])
+def test_an_annotation_whose_key_no_pod_may_have_refuses_the_configuration(key):
+    with pytest.raises(ConfigError, match="the key must be NAME or DOMAIN/NAME"):
+        try_canaries(load_config({"templates": {"sidecar": PLAIN}, "injectedAnnotations": {key: "x"}}), Settings())
+
+
+VALUES_TEMPLATE = """\
+{{- if or .Values.global.proxy.privileged .ObjectMeta.Annotations }}{{ end }}
+metadata:
+  labels: {topology.istio.io/network: '{{ .Values.global.network }}'}
+spec:
+  initContainers:
+  - name: istio-init
+    image: i
+    args: [-p, '15001', -z, '15006', -b, '*', -i, '*', --log_output_level, '{{ .Values.global.logging.level }}']
+    env: [{{ range $key, $value := .ProxyConfig.ProxyMetadata }}{name: '{{ $key }}', value: '{{ $value }}'},{{ end }}]
+  containers:
+  - name: istio-proxy
+    image: p
+    resources: {{ toJson .Values.global.proxy.resources }}
+"""
+GOOD_VALUES = """\
+global:
+  network: n1
+  logging:
+    level: default:info
+  proxy:
+    privileged: false
+    resources:
+      limits: {cpu: 2}
+"""
+GOOD_MESH = "defaultConfig:\n  proxyMetadata:\n    DRY_RUN: 'false'\n"
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "where"),
+    [
+        ("network: n1", "network: a b", "values.yaml:2: global.network: a canary pod cannot be injected with it: label "),
+        ("level: default:info", "level: default:chatty", "values.yaml:4: global.logging.level: a canary pod cannot be injected with it: "),
+        ("{cpu: 2}", "{cpu: -1}", "values.yaml:8: global.proxy.resources.limits.cpu: a canary pod cannot be injected with it: "),
+        ("resources:\n      limits: {cpu: 2}", "resources: small", "values.yaml:7: global.proxy.resources: a canary pod cannot be injected"),
+        ("{cpu: 2}", "small", "values.yaml:8: global.proxy.resources.limits: a canary pod cannot be injected with it: "),
+        ("\n    privileged: false\n    resources:\n      limits: {cpu: 2}", " null", "values.yaml:5: global.proxy.privileged: a canary pod cannot"),
+        ("DRY_RUN: 'false'", "DRY_RUN: maybe", "mesh.yaml:3: defaultConfig.proxyMetadata.DRY_RUN: a canary pod cannot be injected with it: "),
+    ],
+)
+def test_the_setting_whose_value_no_pod_could_have_is_named_with_its_file_and_line(good, bad, where):
+    def load(change):
+        values, mesh = GOOD_VALUES.replace(*change), GOOD_MESH.replace(*change)
+        return load_config({"templates": {"sidecar": VALUES_TEMPLATE}}, values=values, mesh=mesh, files=Files(values="values.yaml", mesh="mesh.yaml"))
+
+    assert good in GOOD_VALUES + GOOD_MESH
+    assert all(not one.problem for one in try_canaries(load(("x" * 9, "")), Settings()))
+    with pytest.raises(ConfigError, match=re.escape(where)):
+        try_canaries(load((good, bad)), Settings())
+
+
+def test_no_setting_is_named_if_the_template_alone_is_wrong():
+    text = VALUES_TEMPLATE.replace("'15001'", "n1")
+    config = load_config({"templates": {"sidecar": text}}, values=GOOD_VALUES, files=Files(templates="inject.yaml", values="values.yaml"))
+    with pytest.raises(ConfigError, match=r"\Ainject\.yaml: a canary pod cannot be injected with it: .*-p: 'n1' is not a port"):
+        try_canaries(config, Settings())
 
 
 @pytest.mark.parametrize("values", [{"proxy": {"statusPort": None}}, {"proxy": {"image": None}}, {"imagePullSecrets": "x"}])

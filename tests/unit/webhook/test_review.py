@@ -305,6 +305,9 @@ def test_warnings_are_few_and_short():
         ("/inject/my_var/a--slash--b", {"MY_VAR": "a/b"}),
         ("/inject/cluster/c1/odd", {"ISTIO_META_CLUSTER_ID": "c1"}),
         ("/inject/cluster/a%20b", {"ISTIO_META_CLUSTER_ID": "a b"}),
+        ("/inject/Cluster/c1", {"CLUSTER": "c1"}),
+        ("/inject/:ENV:cluster=c1:ENV:net=n1", {"ISTIO_META_CLUSTER_ID": "c1", "ISTIO_META_NETWORK": "n1"}),
+        ("/inject/%3AENV%3Aurl=a/b=c:ENV:=x:ENV:none:ENV:empty=/", {"URL": "a/b=c", "EMPTY": ""}),
     ],
 )
 def test_the_path_gives_variables(path, wanted):
@@ -319,6 +322,8 @@ def test_the_path_gives_variables(path, wanted):
         ("/inject/" + "a/b/" * 40, 414),
         ("/inject/a%0Ab/c", 400),
         ("/inject/a/b%0Ac", 400),
+        ("/inject/:ENV:a%0Ab=c", 400),
+        ("/inject/" + ":ENV:a=b" * 33, 414),
     ],
 )
 def test_a_path_that_leads_nowhere_is_refused(path, status):
