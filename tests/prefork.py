@@ -325,7 +325,7 @@ if __name__ == "__main__":
     if kind == PEOPLE:  # what each command that reads live rules works out first from the layouts, which are always the same
         places = import_module("netinit.rules.infer_options.places")
         for layout in ("classic", "current"):
-            places.find_places(layout)
+            places.find_places(layout, None)  # as layout_readers.py asks: a cache takes the default for another question
     if kind == AGENT:  # which begins with this
         preload.load_all(str(MAIN.parent))
     asked, files = _serve(requests)

@@ -72,7 +72,7 @@ def explain(pod: Pod, *words: str) -> dict:
 def test_what_explain_says_of_a_damaged_pod_is_what_happens_there(pod, variant, exact):
     start_servers(pod)
     options = Options.from_argv([*SIDECAR, "--backend", variant, "--ipv6", "on"]).replace(istio_exact=exact)
-    for name, (words, verdict, reason) in choose(list(DAMAGES.items())[exact::2], list(DAMAGES.items())):
+    for name, (words, verdict, reason) in choose(list(DAMAGES.items())[exact::3], list(DAMAGES.items())):
         if name in REFUSED and not exact:
             verdict, reason = "dropped", "not redirected by nat, so rejected"  # noqa: PLW2901
         apply_in(pod, options.replace(reconcile=True))
@@ -352,7 +352,7 @@ ENDS = {  # of a foreign rule with such a match: what may become of a connection
 def test_a_match_that_depends_on_earlier_packets_leaves_open_only_what_its_rule_can_do(pod, variant, match):
     start_servers(pod)
     assert run_tool(pod, "apply", *SIDECAR, "--istio-exact", "--backend", variant).returncode == 0
-    for (table, target), ends in ENDS.items():
+    for (table, target), ends in choose(list(ENDS.items())[UNKNOWABLE.index(match) % 3 :: 3], list(ENDS.items())):
         rule = f"-t {table} {{}} OUTPUT -p tcp -m {match} -j {target}"
         damage(pod, variant, rule.format("-I"))
         found = explain(pod, "--to", f"{OUTSIDE}:80", "--uid", str(APP_ID), "--gid", str(APP_ID), "--istio-exact")

@@ -21,7 +21,7 @@ from netinit.live.listeners import ACCEPTED, PASSED, REFUSED, UNANSWERED, UNKNOW
 from netinit.options import Options
 from programming import apply_in, needs, run_tool
 from randomness import SEED, some
-from sweeps import crossed
+from sweeps import choose, crossed
 
 FAMILIES = {socket.AF_INET: IPV4, socket.AF_INET6: IPV6}
 OUTSIDE = {IPV4: "203.0.113.7", IPV6: "2001:db8::7"}
@@ -222,7 +222,8 @@ def test_explain_says_what_becomes_of_each_connection_after_the_rules(pod, mode,
     needs(backend)
     options = Options.from_argv(["-m", mode, "-b", "*", "-i", "*", "-d", "15020", "-u", "1337", "--ipv6", "on", "--backend", backend])
     apply_in(pod, options.replace(istio_exact=exact))
-    for name, (wishes, outward, inward) in SCENES.items():
+    scenes = list(SCENES.items())
+    for name, (wishes, outward, inward) in choose(scenes[mode == "REDIRECT" :: 2], scenes):
         with ExitStack() as stack:
             with pod.entered():
                 opened = [(one, made) for one in wishes if (made := one.open())]
@@ -264,7 +265,8 @@ def test_explain_says_what_the_application_makes_of_what_the_proxy_passes_on(pod
     needs("iptables-nft")
     apply_in(pod, Options.from_argv(["-m", mode, "-b", "*", "-d", excluded, "-u", "0", "-g", "0", "--ipv6", "on", "--backend", "iptables-nft"]))
     proxy = Wish(TCP, V6, "::", 15006, v6only=False, transparent=True)
-    for name, (wishes, *codes) in BEHIND.items():
+    scenes = list(BEHIND.items())
+    for name, (wishes, *codes) in choose(scenes[mode == "REDIRECT" :: 2], scenes):
         with ExitStack() as stack:
             with pod.entered():
                 opened = [(one, made) for one in (proxy, *wishes) if (made := one.open())]

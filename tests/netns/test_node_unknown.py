@@ -200,7 +200,7 @@ while time.monotonic() < end:
     opened += 1
     until = time.monotonic() + 0.5
     while looks() <= usual and time.monotonic() < until:
-        pass
+        time.sleep(0.0002)
     set_dormant(2, "x", dormant=True)
     time.sleep(pause)
 print(opened, flush=True)

@@ -20,7 +20,7 @@ from strategies import made_any_options
 from sweeps import in_turn
 
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
-SETS = int(os.environ.get("NETINIT_OPTION_SETS", "8"))
+SETS = int(os.environ.get("NETINIT_OPTION_SETS", "4"))
 FROM_THE_PROXYS_ADDRESS = "outbound ipv6 tcp from ::6 to pod not by proxy is dropped"
 
 

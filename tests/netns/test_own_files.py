@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from programming import SIDECAR
+from sweeps import pairs
 
 DNS = (*SIDECAR, "--redirect-dns", "--ipv6", "off")
 MAIN = [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "../../netinit/__main__.py")]  # noqa: PTH118, PTH120
@@ -38,9 +39,12 @@ def make_long(path):
 FILES = [(make_fifo, "it is a FIFO, not a regular file"), (make_zero, "it is a device, not a regular file"), (make_long, "it is longer than 65536 bytes")]
 
 
-@pytest.mark.parametrize(("make", "why"), FILES)
-@pytest.mark.parametrize("words", [("apply", *DNS), ("apply", *DNS, "--dry-run"), ("verify", *DNS), ("lint", *DNS), ("explain", "--to", "10.0.0.1:53", *DNS)], ids=lambda words: words[0] + ("-dry" if "--dry-run" in words else ""))
-def test_name_servers_that_cannot_be_read_are_an_error_with_the_file_and_the_option(make, why, words, tmp_path):
+COMMANDS = [("apply", *DNS), ("apply", *DNS, "--dry-run"), ("verify", *DNS), ("lint", *DNS), ("explain", "--to", "10.0.0.1:53", *DNS)]
+
+
+@pytest.mark.parametrize(("file", "words"), pairs(FILES, COMMANDS))
+def test_name_servers_that_cannot_be_read_are_an_error_with_the_file_and_the_option(file, words, tmp_path):
+    make, why = file
     make(tmp_path / "file")
     done = run(tmp_path / "file", "/etc/resolv.conf", *words)
     assert done.returncode == 1, done

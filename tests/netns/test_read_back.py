@@ -348,7 +348,7 @@ def tells_all(options):
     return not (options.virtual_interfaces and not (options.outbound_cidrs or captures_in))
 
 
-@settings(max_examples=choose(4, 150), phases=[Phase.generate], deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=choose(2, 150), phases=[Phase.generate], deadline=None, suppress_health_check=[*HealthCheck])
 @given(options=made_options(), backend=st.sampled_from(BACKENDS), threshold=st.sampled_from((0, 1, 2, 100)))
 def test_whatever_was_programmed_is_right_without_options(options, backend, threshold):
     assume(tells_all(options))

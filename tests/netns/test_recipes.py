@@ -264,6 +264,7 @@ def test_a_finding_is_one_file_and_a_command_its_file_its_line_and_its_examples(
     }  # fmt: skip
 
 
+@LONG
 def test_a_recipe_of_which_a_step_is_left_out_leaves_a_red_test(tmp_path):
     without_examples = {name: changes for name, changes in OF_A_COMMAND.items() if name != "netinit/cli/examples.py"}
     _, red = follow(tmp_path, without_examples, (REFERENCE,), ("tests/unit/cli/test_group.py",))

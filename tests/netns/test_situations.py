@@ -1,7 +1,7 @@
 """Every command that judges a live pod, in every situation: none says that a connection is captured that escapes, and none disagrees.
 
 A real connection is the truth of each situation. `make test` takes each on one of its backends, and asks verify and a fifth of the other
-commands there; `make prove` takes it on all of them and asks every command.
+commands there; of those that test_verify_in_force.py has, it takes one in four. `make prove` takes all on all backends and asks every command.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ LISTED = {
 }  # fmt: skip
 SITUATIONS = {**LISTED, **VARIANTS}
 WHOLE = [(what, backend) for what, one in SITUATIONS.items() for backend in one.backends]
-CASES = choose([(what, one.backends[turn % len(one.backends)]) for turn, (what, one) in enumerate(SITUATIONS.items())], WHOLE)
-ASKED = {what: choose(PARTS[turn % len(PARTS)], EVERYTHING) for turn, what in enumerate(SITUATIONS)}
+FEW = {what: one for turn, (what, one) in enumerate(SITUATIONS.items()) if what in VARIANTS or turn % 4 == 0}
+CASES = choose([(what, one.backends[turn % len(one.backends)]) for turn, (what, one) in enumerate(FEW.items())], WHOLE)
+ASKED = {what: choose(PARTS[turn % len(PARTS)], EVERYTHING) for turn, what in enumerate(choose(FEW, SITUATIONS))}
 MENDED = ("dormant", "a jump that", "a match of", "a return in our own chain")  # what --reconcile takes away
 
 

@@ -28,7 +28,7 @@ from randomness import SEED
 from strategies import made_options
 
 pytestmark = pytest.mark.timeout(3600)
-SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "5")), 200)
+SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "3")), 200)
 PROXY = (1337, 1337)
 FOREIGN = {
     "raw": (("PREROUTING", "OUTPUT"), ("CT --zone 3", "CT --notrack", "DROP")),

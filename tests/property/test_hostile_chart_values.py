@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 
@@ -27,6 +28,8 @@ HOSTILE = (
     "012", "0x10", "0o7", "1e3", "1_000", ".5", "true", "yes", "on", "null", "~", "2026-01-01", "12:30:45", "=", "<<", ".inf", ".nan", "-1", "/etc/a\n- b", "/a: b", "a.conflist\n- b",
 )  # fmt: skip
 TEXTS = [path for path in list_places() if path[0] != "global"]
+SERVICE_MONITOR = ("monitoring", "serviceMonitor")
+BASES = {False: BEYOND, True: merge_values(BEYOND, {"monitoring": {"podMonitor": {"enabled": False}, "serviceMonitor": {"enabled": True}}})}
 
 
 def render_with(*trees):
@@ -69,12 +72,18 @@ def find_shape(path, base, texts):
     return []
 
 
+@functools.cache
+def shape_without(has_service_monitor):
+    """The shape of the chart with nothing but a base."""
+    return shape(render_with(BASES[has_service_monitor]))
+
+
 @pytest.mark.parametrize("path", [path for path in TEXTS if is_text(path)], ids=lambda path: ".".join(map(str, path)))
 def test_a_text_adds_nothing_to_the_manifests_but_itself(path):
-    base = merge_values(BEYOND, {}) if path[:2] != ("monitoring", "serviceMonitor") else merge_values(BEYOND, {"monitoring": {"podMonitor": {"enabled": False}, "serviceMonitor": {"enabled": True}}})
-    usual = [*find_shape(path, base, HARMLESS), *find_shape(path, base, ("",)), shape(render_with(base))]  # the others: where something is left out
+    base = BASES[path[:2] == SERVICE_MONITOR]
+    usual = [*find_shape(path, base, HARMLESS), *find_shape(path, base, ("",)), shape_without(path[:2] == SERVICE_MONITOR)]  # the others: where something is left out
     tried = 0
-    for text in choose(HOSTILE[TEXTS.index(path) % 8 :: 8] + HOSTILE[:1], HOSTILE):
+    for text in choose(HOSTILE[TEXTS.index(path) % 24 :: 24] + HOSTILE[:1], HOSTILE):
         try:
             made = render_with(base, put(path, text))
         except ConfigError as error:
@@ -85,13 +94,13 @@ def test_a_text_adds_nothing_to_the_manifests_but_itself(path):
     assert len(usual) > 1 or tried == 0, "a harmless text must be taken where any is"
 
 
-@pytest.mark.parametrize("text", HOSTILE[:-4:2] + HOSTILE[-4:], ids=repr)
+@pytest.mark.parametrize("text", choose(HOSTILE[:-4:4] + HOSTILE[-4:], HOSTILE), ids=repr)
 @needs_helm
 def test_helm_makes_the_same_of_hostile_texts_everywhere(text, tmp_path):
     """All places that take the text at once; what Helm's schema refuses, ours refuses."""
     values = dict(BEYOND)
     for path in TEXTS:
-        if is_text(path) and path[:2] not in {("injection", "configMap"), ("injection", "meshConfigMap"), ("monitoring", "serviceMonitor")}:
+        if is_text(path) and path[:2] not in {("injection", "configMap"), ("injection", "meshConfigMap"), SERVICE_MONITOR}:
             tree = put(path, text)
             if not list(find_problems(merge_values(OWN, tree), SCHEMA)):
                 values = merge_values(values, tree)
@@ -120,8 +129,11 @@ def test_null_is_a_value_like_the_chart_without_it_or_told_by_name(path):
     assert "<nil>" not in json.dumps(made)
 
 
+NAMES = [path for path in TEXTS if len(path) == 1]
+
+
 @needs_helm
-@pytest.mark.parametrize("path", [path for path in TEXTS if len(path) == 1 and path[0] != "global"], ids=".".join)
+@pytest.mark.parametrize("path", choose(NAMES[::4], NAMES), ids=".".join)
 def test_helm_tells_null_by_name(path):
     done = subprocess.run([HELM, "template", "netinit", CHART, "--set", f"{path[0]}=null"], capture_output=True, text=True, check=False, timeout=60)
     assert f"{path[0]} is required" in done.stderr

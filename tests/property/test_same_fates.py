@@ -22,7 +22,7 @@ from randomness import SEED
 from strategies import made_any_options
 
 pytestmark = pytest.mark.timeout(3600)
-SETS = int(os.environ.get("NETINIT_OPTION_SETS", "10"))
+SETS = int(os.environ.get("NETINIT_OPTION_SETS", "6"))
 
 
 def diverge(made, counted):

@@ -27,8 +27,8 @@ from strategies import made_any_options
 from sweeps import choose, together
 
 pytestmark = pytest.mark.timeout(3600)
-SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "5")), 200)
-GOLDENS = BEHAVIOURS if SETS > 90 else BEHAVIOURS[::12]
+SETS = min(int(os.environ.get("NETINIT_OPTION_SETS", "3")), 200)
+GOLDENS = BEHAVIOURS if SETS > 90 else BEHAVIOURS[::24]
 MATCHES = (
     "-p tcp", "! -p tcp", "-p udp -m udp --dport 53", "-p icmp", "-p tcp -m tcp --sport 1:1023", "-s 10.0.0.0/8", "! -d 198.51.100.0/24",
     "-d 192.0.2.10/32", "-i eth0", "! -i lo", "-o eth+", "-o eth1", "-o lo", "-m owner --uid-owner 1000-2000", "-m owner ! --gid-owner 5",
