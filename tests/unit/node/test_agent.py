@@ -412,7 +412,7 @@ def test_each_metric_has_its_labels_and_a_histogram_its_buckets():
 def test_the_agent_logs_from_the_level_of_its_settings_on(asked, wanted):
     ours, programmer = socket.socketpair()
     with ours, programmer:
-        log = AgentServer(SETTINGS.replace(log_level=asked), ours, ours, programmer).log
+        log = AgentServer(SETTINGS.replace(log_level=asked), ours, None, ours, programmer).log
     assert [level for level in ("warn", "info", "debug") if log.wants(level)] == wanted
 
 
@@ -578,7 +578,7 @@ def test_whatever_lies_in_the_runtime_s_folder_is_passed_over(tmp_path, make):
 def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_start(agent):
     ours, programmer = socket.socketpair()
     with ours, programmer:
-        server = AgentServer(SETTINGS, ours, ours, programmer)
+        server = AgentServer(SETTINGS, ours, None, ours, programmer)
     server.agent = agent
     server.installation = SimpleNamespace(problem="", warnings={})
     server.sweeper = SimpleNamespace(problem=lambda: "the last complete sweep ended 999 s ago")
@@ -591,7 +591,7 @@ def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_st
 def test_readyz_begins_with_the_reason_and_names_the_problems_behind_it(agent):
     ours, programmer = socket.socketpair()
     with ours, programmer:
-        server = AgentServer(SETTINGS, ours, ours, programmer)
+        server = AgentServer(SETTINGS, ours, None, ours, programmer)
     server.agent = agent
     server.installation = SimpleNamespace(problem="10-a.conflist is no list", warnings={})
     server.sweeper = SimpleNamespace(problem=lambda: "")
