@@ -362,7 +362,7 @@ HELP = {
     "netinit_node_requests_total": "Requests of the runtime.",
     "netinit_node_request_seconds": "From a request's first byte to its answer.",
     "netinit_node_requests_in_flight": "Requests being answered.",
-    "netinit_node_pods": "Pods of the last sweep by what was found.",
+    "netinit_node_pods": "Pods by what their last check found; repaired ones are captured.",
     "netinit_node_host_probes": "Addresses of ambient pods by the state of their probes.",
     "netinit_node_sweep_seconds": "How long the last sweep took.",
     "netinit_node_sweep_age_seconds": "Since the last complete sweep, or the agent's start.",
