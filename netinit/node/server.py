@@ -31,7 +31,7 @@ from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
-from netinit.serving.readiness import tell_unreadiness
+from netinit.serving.readiness import Unreadiness, tell_unreadiness
 from netinit.serving.server_process import is_answered, run_forever
 
 _MAX_CONNECTIONS = 64
@@ -201,12 +201,13 @@ class AgentServer:
         late |= {"outside namespaces": self.outside.problem} if self.outside else {}
         return {**{name: text for name, text in late.items() if text}, **self.problems}
 
-    def _find_reason(self) -> str | None:
-        """Return why it is not ready, on one line; empty if it is, None if it is stopping."""
+    def _find_reason(self) -> Unreadiness | None:
+        """Return why it is not ready; None if it is stopping."""
         if self.draining:
             return None
-        wrong = {name: text for name, text in self.checks().items() if text}
-        return "; ".join([f"{name}: {text}" for name, text in ({**wrong, **self._find_problems()} if wrong else wrong).items()])
+        checks = [f"{name}: {text}" for name, text in self.checks().items() if text]
+        causes = [f"{name}: {text}" for name, text in self._find_problems().items()] if checks else []
+        return Unreadiness("; ".join(checks), "; ".join(causes))
 
     def _report(self, verbose: bool) -> tuple[bool, str]:
         checks = self.checks()

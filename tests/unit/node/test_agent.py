@@ -585,7 +585,7 @@ def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_st
     assert server._report(verbose=False) == (True, "ok\n")
     is_ready, text = server._report(verbose=True)
     assert (is_ready, text.splitlines()[-1]) == (True, "[!]sweep: the last complete sweep ended 999 s ago")
-    assert server._find_reason() == ""
+    assert server._find_reason() == ("", "")
 
 
 def test_readyz_begins_with_the_reason_and_names_the_problems_behind_it(agent):
@@ -598,8 +598,8 @@ def test_readyz_begins_with_the_reason_and_names_the_problems_behind_it(agent):
     server.problems["DaemonSet"] = "403 Forbidden"
     is_ready, text = server._report(verbose=False)
     assert not is_ready
-    reason = "plugin: 10-a.conflist is no list; DaemonSet: 403 Forbidden"
-    assert (text.splitlines()[0], server._find_reason()) == (f"not ready: {reason}", reason)
+    checks, causes = "plugin: 10-a.conflist is no list", "DaemonSet: 403 Forbidden"
+    assert (text.splitlines()[0], server._find_reason()) == (f"not ready: {checks}; {causes}", (checks, causes))
     server.draining = True
     assert server._find_reason() is None, "an agent that ends is no problem to report"
     assert server._report(verbose=False)[1].splitlines()[0] == "not ready: it is stopping"
