@@ -35,12 +35,13 @@ class Problems(dict[str, str]):
 class ServingState:
     """The values in use.
 
-    `certificate_expires`: seconds since the epoch, or 0. `awaited`: kinds of objects not listed yet. `cluster_problems`: what the
-    webhook cannot read or write in the cluster. `notices`: resources that are left out and events that cannot be written, which keep
-    nothing from working; those who own the resources cause them.
+    `certificate_begins`, `certificate_expires`: seconds since the epoch, or 0. `awaited`: kinds of objects not listed yet.
+    `cluster_problems`: what the webhook cannot read or write in the cluster. `notices`: resources that are left out and events that
+    cannot be written, which keep nothing from working; those who own the resources cause them.
     """
 
     served: Served | None = None
+    certificate_begins: float = 0.0
     certificate_expires: float = 0.0
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     namespaces_source: str = "the review alone"
@@ -135,6 +136,8 @@ class Metrics:
         gauge("netinit_webhook_broken_templates", broken, lambda: len(state.served.config.broken) if state.served else 0)
         refused = "Canary pods that the configuration in use cannot inject; pods like them are refused."
         gauge("netinit_webhook_refused_canaries", refused, lambda: state.served.refused_canaries if state.served else 0)
+        begins = "From when on the serving certificate is valid."
+        gauge("netinit_webhook_certificate_start_timestamp_seconds", begins, lambda: state.certificate_begins)
         ends = "When the serving certificate expires."
         gauge("netinit_webhook_certificate_expiry_timestamp_seconds", ends, lambda: state.certificate_expires)
         asked = "1 while the webhook cannot read or write its objects: the API is unreachable, refuses, or lacks one."
