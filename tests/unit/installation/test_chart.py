@@ -507,6 +507,11 @@ def test_the_webhook_has_a_side_effect_unless_it_is_a_dry_run():
     assert {hook["sideEffects"] for tree in hooks() for hook in tree["webhooks"]} == {"NoneOnDryRun"}
 
 
+def test_the_labels_that_select_pods_are_written_once():
+    texts = {path: text for path, text in read_chart().items() if path.startswith("templates/") and not path.startswith("templates/_")}
+    assert [path for path, text in texts.items() if re.search(r'"app.kubernetes.io/name" "netinit-(webhook|node)" "app.kubernetes.io/instance"', text)] == []
+
+
 def test_the_policies_compare_all_metadata_that_a_request_could_set():
     trees = render_chart("admissionPolicies.enabled=true", "node.enabled=true", "node.repair=label")
     policies = {tree["metadata"]["name"]: tree for tree in trees if tree["kind"] == "ValidatingAdmissionPolicy"}
