@@ -133,6 +133,14 @@ class InstallationKeeper:
             return False
         return True
 
+    async def clear_run_folder(self, own_socket: tuple[int, int] | None) -> None:
+        """Delete what agents keep in their directory, unless a successor uses it: one may come as soon as the plugin is removed."""
+        try:
+            if not await asyncio.to_thread(self._installer.clear_run_folder, own_socket):
+                self._log.event("info", "another agent has claimed this node since: its socket and its records stay")
+        except (ConfigError, OSError) as error:
+            self._log.event("error", f"the agent's folder cannot be emptied: {error}")
+
     async def _was_deleted(self) -> bool:
         """Whether the API reports the DaemonSet's deletion now.
 

@@ -19,6 +19,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Any, TypeVar
 
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
-from netinit.kernel import identify_content
+from netinit.kernel import identify, identify_content
 from netinit.kernel.files import UnsuitableFileError, read_regular
 from netinit.node import conflist
 from netinit.node.settings import InstallSettings
@@ -70,13 +71,13 @@ class Installer:
             return ""
         return "" if owner == conflist.owner_of(self.settings) else owner
 
-    def claim(self, seconds: float = _RESTART_SECONDS) -> None:
-        """Make the plugin on this node this release's, before its agent takes the socket.
+    def claim(self, seconds: float = _RESTART_SECONDS, *, is_stopped: Callable[[], bool] = lambda: False) -> None:
+        """Make the plugin on this node this release's, before its agent takes the socket; not once `is_stopped`.
 
         Raises ConfigError if another release's agent answers, or does within `seconds`; what an agent left that is gone is taken over.
         """
         end, answers = time.monotonic() + seconds, 0
-        while True:
+        while not is_stopped():
             answers = answers + 1 if is_answered(self.socket) else 0
             with self._locked():
                 owner = self.find_other_owner()
@@ -128,6 +129,22 @@ class Installer:
                     _act(path, Path.unlink)
                     changed = True
         return changed
+
+    def clear_run_folder(self, own_socket: tuple[int, int] | None) -> bool:
+        """Delete what agents keep in the run directory: socket, status, the records of programmed pods, and the lock last.
+
+        Return False, and leave everything, if another agent has claimed the node since `uninstall`: the settings file is there again,
+        or the socket is not `own_socket` (device and inode). Raises ConfigError.
+        """
+        with self._locked():
+            if self.settings_file.exists() or identify(self.socket) not in {None, own_socket}:
+                return False
+            for path in sorted(self._lock.parent.iterdir(), key=self._lock.__eq__):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    _act(path, Path.unlink, missing_ok=True)
+        return True
 
     def state(self) -> dict[str, str]:
         """Describe the state of executable and entry; an empty text means no problem."""
@@ -336,16 +353,24 @@ class Installer:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Hold the node's installation lock."""
+        descriptor = self._lock_file()
+        while identify(descriptor) != identify(str(self._lock)):  # an agent that left has deleted it meanwhile
+            os.close(descriptor)
+            descriptor = self._lock_file()
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _lock_file(self) -> int:
+        """Return a descriptor of the lock's file once it is locked, even if that has been deleted. Raises ConfigError."""
         try:
             self._lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise ConfigError(f"{self._lock} cannot be made: {error.strerror}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
 
 
 def _read(path: Path) -> str:

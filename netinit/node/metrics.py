@@ -25,7 +25,7 @@ class NodeMetrics:
             "netinit_node_request_seconds", "From a request's first byte to its answer.", ["verb"], buckets=_BUCKETS, **own
         )
         self.in_flight = Gauge("netinit_node_requests_in_flight", "Requests being answered.", **own)
-        self.pods = Gauge("netinit_node_pods", "Pods of the last sweep by what was found.", ["state"], **own)
+        self.pods = Gauge("netinit_node_pods", "Pods by what their last check found; repaired ones are captured.", ["state"], **own)
         self.probes = Gauge("netinit_node_host_probes", "Addresses of ambient pods by the state of their probes.", ["state"], **own)
         self.sweep = Gauge("netinit_node_sweep_seconds", "How long the last sweep took.", **own)
         self.sweep_age = Gauge("netinit_node_sweep_age_seconds", "Since the last complete sweep, or the agent's start.", **own)

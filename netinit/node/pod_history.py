@@ -23,6 +23,7 @@ Namespace = tuple[int, int]  # device and inode
 class PodHistory:
     """The history of one pod; times are those of time.monotonic()."""
 
+    state: str = ""  # what the last look found, or made of it; empty where nothing is known
     reported: str = ""  # the state that was reported last, with its detail
     unknown: int = 0  # looks in a row that could not answer
     _namespace: Namespace | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 import socket
 import time
@@ -32,26 +31,44 @@ from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
 from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
-from netinit.serving.readiness import tell_unreadiness
+from netinit.serving.readiness import Unreadiness, tell_unreadiness
 from netinit.serving.server_process import is_answered, run_forever
 
 _MAX_CONNECTIONS = 64
 _DRAIN = 15.0  # seconds to complete requests in progress
 _STATUS_SECONDS = 2.0
 
+Identity = tuple[int, int]  # device and inode
 
-def serve(settings: AgentSettings, plugin_socket: socket.socket, monitoring: socket.socket, programmer: socket.socket) -> None:
-    """Run until SIGTERM, or until the privileged process exits."""
+
+def serve(
+    settings: AgentSettings, plugin_socket: socket.socket, own_socket: Identity | None, monitoring: socket.socket,
+    programmer: socket.socket,
+) -> None:  # fmt: skip
+    """Run until SIGTERM, or until the privileged process exits. `own_socket`: the identity of the file of `plugin_socket`."""
     capabilities.give_up()
-    asyncio.run(AgentServer(settings, plugin_socket, monitoring, programmer).run())
+    server = AgentServer(settings, plugin_socket, own_socket, monitoring, programmer)
+    try:
+        asyncio.run(server.run())
+    except MemoryError:
+        end_out_of_memory(server.log, "the agent")
+
+
+def end_out_of_memory(log: EventLog, what: str) -> None:
+    """End this process at once, so that another is started: what leaks stays, and only a new process has room again."""
+    try:
+        log.event("error", f"{what}: out of memory; ending, to be restarted")
+    finally:
+        os._exit(1)
 
 
 class AgentServer:
     """The process's state. `problems` maps a subject to its current problem."""
 
     def __init__(
-        self, settings: AgentSettings, plugin_socket: socket.socket, monitoring: socket.socket, programmer: socket.socket
-    ) -> None:
+        self, settings: AgentSettings, plugin_socket: socket.socket, own_socket: Identity | None, monitoring: socket.socket,
+        programmer: socket.socket,
+    ) -> None:  # fmt: skip
         self.settings = settings
         self.log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
         self.metrics = NodeMetrics()
@@ -59,7 +76,7 @@ class AgentServer:
         self.folder = Path(settings.socket).parent
         self.draining = False
         self.outside: OutsideNamespaces | None = None
-        self._plugin_socket, self._monitoring = plugin_socket, monitoring
+        self._plugin_socket, self._own_socket, self._monitoring = plugin_socket, own_socket, monitoring
         self._programmer = ProgrammerClient(programmer)
         self._stop_requested = asyncio.Event()
 
@@ -89,9 +106,12 @@ class AgentServer:
         self.sweeper = Sweeper(self.settings, client, **shared, is_busy=self.agent.in_progress.__contains__)
         plugin_server = PluginServer(self._plugin_socket, self.agent.answer, most=self.settings.most_requests)
         found = self._make_tasks(client, plugin_server, common).items()
-        tasks = [asyncio.create_task(run_forever(name, task, self.problems, self.log)) for name, task in found]
+        exhausted = partial(end_out_of_memory, self.log)
+        tasks = [asyncio.create_task(run_forever(name, task, self.problems, self.log, exhausted=exhausted)) for name, task in found]
         ends = [asyncio.create_task(end) for end in (self._stop_requested.wait(), self._programmer.lost.wait(), self._lose_socket())]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in done:
+            await end  # its error is the process's: an end by an error is not one that was asked for
         self.draining = True
         is_removed = self._stop_requested.is_set() and await self.installation.leave()
         for task in (*tasks, *ends):
@@ -99,7 +119,7 @@ class AgentServer:
         if not await plugin_server.close(_DRAIN):
             self.log.event("error", f"requests were cut off: they did not finish within {_DRAIN:.0f} s")
         if is_removed:
-            remove_contents(self.folder)
+            await self.installation.clear_run_folder(self._own_socket)
 
     def _make_tasks(
         self, client: Client, plugin_server: PluginServer, common: dict[str, Any]
@@ -135,12 +155,12 @@ class AgentServer:
         If a newer agent has replaced it, as in an upgrade, the port for metrics and health is closed too: both agents may
         share it, and a probe must not be answered by the wrong one.
         """
-        own, is_replaced = identify(self.settings.socket), False
+        is_replaced = False
         while True:
             found = identify(self.settings.socket)
-            if not found or (found != own and not is_answered(self.settings.socket)):
+            if not found or (found != self._own_socket and not is_answered(self.settings.socket)):
                 break
-            if found != own and not is_replaced:
+            if found != self._own_socket and not is_replaced:
                 is_replaced = self.installation.is_replaced = True
                 port = self.settings.monitoring_port
                 self.log.event("info", f"a newer agent has taken the plugin's socket; port {port} is left to it")
@@ -181,12 +201,13 @@ class AgentServer:
         late |= {"outside namespaces": self.outside.problem} if self.outside else {}
         return {**{name: text for name, text in late.items() if text}, **self.problems}
 
-    def _find_reason(self) -> str | None:
-        """Return why it is not ready, on one line; empty if it is, None if it is stopping."""
+    def _find_reason(self) -> Unreadiness | None:
+        """Return why it is not ready; None if it is stopping."""
         if self.draining:
             return None
-        wrong = {name: text for name, text in self.checks().items() if text}
-        return "; ".join([f"{name}: {text}" for name, text in ({**wrong, **self._find_problems()} if wrong else wrong).items()])
+        checks = [f"{name}: {text}" for name, text in self.checks().items() if text]
+        causes = [f"{name}: {text}" for name, text in self._find_problems().items()] if checks else []
+        return Unreadiness("; ".join(checks), "; ".join(causes))
 
     def _report(self, verbose: bool) -> tuple[bool, str]:
         checks = self.checks()
@@ -196,12 +217,3 @@ class AgentServer:
         if not is_ready:
             lines = [f"not ready: {self._find_reason() or checks['serving']}", *lines]
         return is_ready, "ok\n" if is_ready and not verbose else "\n".join([*lines, ""])
-
-
-def remove_contents(folder: Path) -> None:
-    """Delete what agents keep in their directory: socket, status, lock, and the records of programmed pods."""
-    for path in folder.iterdir():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)

@@ -48,22 +48,25 @@ def run(settings: AgentSettings) -> int:
     log = EventLog(level_of(settings.log_level), as_json=settings.log_as_json)
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         raise BackendUnavailableError("SYS_ADMIN is missing: pods' namespaces cannot be entered")
+    signals: list[int] = []
+    for number in ENDING:  # before what may take time: a signal that process 1 does not handle is lost
+        signal.signal(number, lambda number, _: signals.append(number))
     if settings.install:
-        Installer(settings).claim()
+        Installer(settings).claim(is_stopped=lambda: bool(signals))
+    if signals:
+        log.event("info", "ended")
+        return 0
     allow_descriptors(_FILES)
     plugin_socket = open_socket(settings.socket)
     own = identify(settings.socket)
     preload.load_all(str(Path(__file__).parents[1]))
     _limit_data(memory_limit())
-    signals: list[int] = []
-    for number in ENDING:
-        signal.signal(number, lambda number, _: signals.append(number))
     gc.collect()
     gc.freeze()
     pause = 0.0
     while True:
         started = time.monotonic()
-        how = _work(settings, log, signals, plugin_socket)
+        how = _work(settings, log, signals, plugin_socket, own)
         if signals:
             log.event("info", "ended")
             return 0
@@ -77,7 +80,9 @@ def run(settings: AgentSettings) -> int:
             time.sleep(_TICK)
 
 
-def _work(settings: AgentSettings, log: EventLog, signals: list[int], plugin_socket: socket.socket) -> str:
+def _work(
+    settings: AgentSettings, log: EventLog, signals: list[int], plugin_socket: socket.socket, own_socket: tuple[int, int] | None
+) -> str:
     """Start the other process, and program pods until it exits or a signal arrives; return how it was lost, empty if it was not.
 
     Raises ConfigError if the port cannot be opened, and the error that ended it if it names one.
@@ -98,7 +103,7 @@ def _work(settings: AgentSettings, log: EventLog, signals: list[int], plugin_soc
         own_end.close()
         from netinit.node import server
 
-        server.serve(settings, plugin_socket, monitoring, server_end)
+        server.serve(settings, plugin_socket, own_socket, monitoring, server_end)
 
     log.event("info", f"answering at {settings.socket}, metrics on port {settings.monitoring_port}, {most} pods at a time")
     with own_end, children.start(run_server, seconds=1.0, what="the agent", kept=None) as agent:
@@ -124,8 +129,8 @@ def _explain_end(agent: Child, log: EventLog) -> str:
         agent.receive()
     except ChildLostError as error:
         return error.how or "gives no answer"
-    except ChildError as error:
-        log.event("error", f"internal error: {error.trace or error}")
+    except (ChildError, OSError) as error:
+        log.event("error", f"internal error: {getattr(error, 'trace', '') or error}")
         return f"ended by an internal error ({error})"
     return ""
 

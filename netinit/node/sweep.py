@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -148,7 +149,7 @@ class Sweeper(NodeCheck):
         seconds = time.monotonic() - started
         counts = Counter(finding.state for finding in found)
         for state in (CAPTURED, DRIFTED, BARE, UNKNOWN):
-            self.metrics.pods.labels(state).set(counts[state])
+            self.metrics.pods.labels(state).set_function(partial(self._count, state))
         self.metrics.sweep.set(seconds)
         self._watch_pods(found)
         swept = {finding.pod.uid for finding in found}
@@ -159,6 +160,11 @@ class Sweeper(NodeCheck):
         self._swept = time.monotonic()
         self.log.event("debug", f"sweep: {dict(counts)}", seconds=round(seconds, 3))
         return counts
+
+    def _count(self, state: str) -> int:
+        """Return the number of running pods in this state, by the last look at each and what was repaired since."""
+        known = [self._histories.get(pod.uid) for pod in self.pod_cache if not pod.ended]
+        return sum(1 for history in known if history and history.state == state)
 
     def _watch_pods(self, found: Iterable[SweptPod]) -> None:
         for finding in found:
@@ -351,6 +357,7 @@ class Sweeper(NodeCheck):
         """Report each problem of a pod once; return whether it is another than that of the last look."""
         pod, state = finding.pod, finding.state
         history = self._history(pod)
+        history.state = state
         history.unknown = history.unknown + 1 if state == UNKNOWN else 0
         if state == UNKNOWN:
             self.metrics.unknown.inc()
@@ -413,7 +420,7 @@ class Sweeper(NodeCheck):
         history = self._history(pod)
         history.forget_rules()
         if finding.state != UNKNOWN:
-            history.reported = ""
+            history.reported, history.state = "", CAPTURED
         for warning in done.warnings:
             self.log.event("warn", warning, pod=pod.label)
         message = "; ".join([f"the rules were programmed by {done.backend}", *done.warnings])
@@ -430,6 +437,7 @@ class Sweeper(NodeCheck):
                 await self.client.patch(PODS, pod.name, patch, pod.namespace, part="status")
             else:
                 await self.client.delete(PODS, pod.name, pod.namespace, uid=pod.uid, version=pod.version)
+                self._history(pod).state = ""  # it ends; the next sweep counts it if it does not
         except ClusterError as error:
             gone = error.status in {CONFLICT, NOT_FOUND}  # the pod was replaced or deleted; the watch reports it
             self.metrics.repairs.labels(repair, "skip" if gone else "fail").inc()
@@ -458,9 +466,7 @@ class HostProbeCheck(NodeCheck):
         """Judge the probes of all ambient pods; report and repair."""
         pods = {address: pod for pod in self.pod_cache if _is_ambient(pod) for address in read_addresses(pod.addresses)}
         found = await self._judge(pods) if pods else {}
-        counts = Counter(state for state, _ in found.values())
-        for state in (EXEMPT, BROKEN, UNKNOWN):
-            self.metrics.probes.labels(state).set(counts[state])
+        self._count(state for state, _ in found.values())
         lines = [f"{address} of {pods[address].label}: {detail}" for address, (state, detail) in found.items() if state == BROKEN]
         reasons = [detail for state, detail in found.values() if state == UNKNOWN]
         last, self._reported = self._reported, ""
@@ -472,8 +478,13 @@ class HostProbeCheck(NodeCheck):
             self.log.event("warn" if lines else "info", self._reported)
             if lines:
                 await self.send_event("HostProbesCaptured", self._reported)
-        if lines and self.settings.host_probes == PROGRAM:
-            await self._repair(pods)
+        if lines and self.settings.host_probes == PROGRAM and await self._repair(pods):
+            self._count(EXEMPT if state == BROKEN else state for state, _ in found.values())
+
+    def _count(self, states: Iterable[str]) -> None:
+        counts = Counter(states)
+        for state in (EXEMPT, BROKEN, UNKNOWN):
+            self.metrics.probes.labels(state).set(counts[state])
 
     async def _judge(self, pods: dict[str, NodePod]) -> dict[str, tuple[str, str]]:
         """Return state and detail of each address."""
@@ -489,15 +500,17 @@ class HostProbeCheck(NodeCheck):
         uids = {address: pod.uid for address, pod in pods.items()}
         return await self.programmer.do(Job.of(kind, self.settings.base, seconds=_JOB_SECONDS, uids=uids))
 
-    async def _repair(self, pods: dict[str, NodePod]) -> None:
+    async def _repair(self, pods: dict[str, NodePod]) -> bool:
+        """Program the node's rules; return whether the probes of all addresses are exempt now."""
         done = await self._do(REPAIR_PROBES, pods)
         problem = done.error or "; ".join(one.partition(" ")[2] for one in done.differences)
         self.metrics.repairs.labels("host-probes", "fail" if problem else "success").inc()
         if problem:
             self.log.event("error", f"the node's rules for probes of ambient pods cannot be repaired: {problem}")
-            return
+            return False
         self._reported = ""
         await self.send_event("HostProbesRepaired", f"the node's rules were programmed by {done.backend}", kind="Normal")
+        return True
 
 
 def _is_ambient(pod: NodePod) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -81,17 +80,22 @@ async def wait_readable(file: int | socket.socket | HasFileno, seconds: float | 
         loop.remove_reader(file)
 
 
-async def run_forever(name: str, task: Callable[[], Awaitable[None]], problems: MutableMapping[str, str], log: EventLog) -> None:
-    """Restart a task whenever it ends; an error is in `problems` until then, and logged once."""
+async def run_forever(
+    name: str, task: Callable[[], Awaitable[None]], problems: MutableMapping[str, str], log: EventLog, *,
+    exhausted: Callable[[str], None] | None = None,
+) -> None:  # fmt: skip
+    """Restart a task whenever it ends; an error is in `problems` until then, and logged once.
+
+    `exhausted`: called with the name if the task runs out of memory, by a server whose process is replaced as soon as it ends.
+    """
     last = ""
     while True:
         try:
             await task()
         except (Exception, ExceptionGroup) as error:  # noqa: BLE001 - the other tasks go on
+            if exhausted and (isinstance(error, MemoryError) or (isinstance(error, ExceptionGroup) and error.subgroup(MemoryError))):
+                exhausted(name)
             cause = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
-            if isinstance(cause, MemoryError):  # what leaks stays: only a new process has room again
-                log.event("error", f"{name}: out of memory; ending, to be restarted")
-                os._exit(1)
             problems[name] = problem = f"{cause}" if isinstance(cause, NetinitError) else f"{type(cause).__name__}: {cause}"
             if problem != last:
                 log.event("error", f"{name}: {problem}")

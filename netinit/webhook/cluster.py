@@ -1,6 +1,6 @@
 """The controller's cluster tasks: watch objects, renew the Secret, update caBundles.
 
-API errors are noted in `ServingState.cluster_problems` by object, and retried.
+API errors are noted in `ServingState.cluster_problems` by object, and retried; events and resources that are left out in `notices`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from netinit.webhook.pod_events import PodEvent
 from netinit.webhook.serving_state import (
     AWAITED_CONFIGS,
     AWAITED_NODES,
-    EVENT_OF_READINESS,
     ServingState,
 )
 from netinit.webhook.settings import SECOND, ServeSettings
@@ -45,6 +44,7 @@ _RESYNC_SECONDS = 30.0
 _PUBLISH_SECONDS = 0.1  # publish once for many changes
 _COMPONENT = "netinit-webhook"
 _TEXTS = ("config", "values", "mesh")
+_EVENT_OF_READINESS = "event about readiness"
 
 
 class WatchedCluster:
@@ -184,10 +184,10 @@ class WatchedCluster:
             while error := await write_event(
                 self._client, pod, reason="NotReady", message=f"it answers no reviews: {reason}", component=_COMPONENT
             ):
-                self._problems.note(EVENT_OF_READINESS, error)
+                self._state.notices.note(_EVENT_OF_READINESS, error)
                 await asyncio.sleep(_EVENT_SECONDS)
                 reason = unready.get_nowait() if unready.full() else reason
-            self._problems.note(EVENT_OF_READINESS, "")
+            self._state.notices.note(_EVENT_OF_READINESS, "")
 
     async def _write_event(self, about: Tree, problem: str) -> None:
         """Write a warning event on a ConfigMap."""
@@ -201,14 +201,14 @@ class WatchedCluster:
             self._client, {"kind": "ConfigMap", "apiVersion": "v1", **own}, reason="InvalidConfiguration",
             message=f"{stays}: {problem}", component=_COMPONENT,
         )  # fmt: skip
-        self._problems.note("event", error)
+        self._state.notices.note("event", error)
 
     async def _write_pod_event(self, event: PodEvent) -> None:
         """Write a warning event on a pod's controller."""
         error = await write_event(
             self._client, dict(event.involved), reason=event.reason, message=event.message, component=_COMPONENT
         )
-        self._problems.note("event about a pod", error)
+        self._state.notices.note("event about a pod", error)
 
     # ---- objects that affect the injection of pods
 
@@ -223,7 +223,7 @@ class WatchedCluster:
 
     def _publish_proxy_configs(self, items: dict[Any, ProxyConfigResource | ConfigError]) -> None:
         refused = [str(one) for one in items.values() if isinstance(one, ConfigError)]
-        self._problems.note("ProxyConfig resources that are left out", "; ".join(refused))
+        self._state.notices.note("ProxyConfig resources that are left out", "; ".join(refused))
         found = [one for one in items.values() if not isinstance(one, ConfigError)]
         configs = ProxyConfigs.of(found, self._settings.revision)
         self._config.change_settings(f"{len(found)} ProxyConfig resources", proxy_configs=configs)

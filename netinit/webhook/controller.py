@@ -11,7 +11,7 @@ from netinit.base.errors import ConfigError
 from netinit.kernel import identify_content
 from netinit.kernel.file_changes import RESYNC_SECONDS, FileChanges
 from netinit.serving.event_log import EventLog
-from netinit.serving.readiness import tell_unreadiness
+from netinit.serving.readiness import Unreadiness, tell_unreadiness
 from netinit.serving.server_process import run_forever, wait_readable
 from netinit.webhook.configuration import Texts
 from netinit.webhook.loaders import CertificateLoader, ConfigLoader, config_files, read_files
@@ -43,14 +43,14 @@ class Controller:
             ("configuration", not (settings.config_map or settings.mesh_map), self._follow_files),
             ("health file", settings.health_file, self._write_health),
             ("cluster", settings.uses_cluster, self._follow_cluster),
-            ("readiness", True, lambda: tell_unreadiness(self._find_obstacle, self._log, self._announce)),
+            ("readiness", True, lambda: tell_unreadiness(self._find_reason, self._log, self._announce)),
         )
         async with asyncio.TaskGroup() as group:
             for name, is_wanted, task in tasks:
                 if is_wanted:
                     group.create_task(run_forever(name, task, self._state.problems, self._log))
 
-    def _find_obstacle(self) -> str | None:
+    def _find_reason(self) -> Unreadiness | None:
         return None if self._state.draining else self._state.find_reason()
 
     async def _announce(self, reason: str) -> None:

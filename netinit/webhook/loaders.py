@@ -189,7 +189,7 @@ class CertificateLoader:
             self._state.problems.note("certificate", problem)
             return
         self._context, self.served = context, offered
-        self._state.certificate_expires = info.until
+        self._state.certificate_begins, self._state.certificate_expires = info.since, info.until
         self._state.problems.note("certificate", "")
         self._log.event("info", f"serving certificate for {', '.join(info.names)}, valid until {format_date(info.until)}")
         settings = self._settings  # a certificate without the Service's name is served: clients may use another

@@ -12,12 +12,12 @@ from prometheus_client import Counter, Gauge, Histogram, generate_latest
 from netinit.base.sanitize import escape
 from netinit.inject.adding.settings import Namespace
 from netinit.serving.process_metrics import make_registry
+from netinit.serving.readiness import Unreadiness
 from netinit.webhook.configuration import Served
 from netinit.webhook.pod_events import PodEvents
 
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 AWAITED_CONFIGS, AWAITED_NODES = "ProxyConfig resources", "nodes"
-EVENT_OF_READINESS = "event about readiness"  # a problem that is no reason of its own
 
 
 class Problems(dict[str, str]):
@@ -35,10 +35,13 @@ class Problems(dict[str, str]):
 class ServingState:
     """The values in use.
 
-    `certificate_expires`: seconds since the epoch, or 0. `awaited`: kinds of objects not listed yet.
+    `certificate_begins`, `certificate_expires`: seconds since the epoch, or 0. `awaited`: kinds of objects not listed yet.
+    `cluster_problems`: what the webhook cannot read or write in the cluster. `notices`: resources that are left out and events that
+    cannot be written, which keep nothing from working; those who own the resources cause them.
     """
 
     served: Served | None = None
+    certificate_begins: float = 0.0
     certificate_expires: float = 0.0
     namespaces: Mapping[str, Namespace] = field(default_factory=dict)
     namespaces_source: str = "the review alone"
@@ -47,6 +50,7 @@ class ServingState:
     configuration_problem: str = ""
     problems: Problems = field(default_factory=Problems)
     cluster_problems: Problems = field(default_factory=Problems)
+    notices: Problems = field(default_factory=Problems)
     pod_events: PodEvents = field(default_factory=PodEvents)
 
     def namespace(self, name: str) -> Namespace:
@@ -69,18 +73,19 @@ class ServingState:
         lines += [f"[{'+' if passed else '-'}]{name}: {detail}" for name, passed, detail in checks]
         if self.configuration_problem:
             lines.append(f"[!]configuration: {self.configuration_problem}")
-        lines += [f"[!]{subject}: {problem}" for subject, problem in sorted({**self.problems, **self.cluster_problems}.items())]
+        known = {**self.problems, **self.cluster_problems, **self.notices}
+        lines += [f"[!]{subject}: {problem}" for subject, problem in sorted(known.items())]
         lines.append(f"[ ]namespaces: known from {self.namespaces_source}")
         return is_ready, "\n".join([*lines, "ready" if is_ready else "not ready", ""])
 
-    def find_reason(self) -> str:
-        """Return why it is not ready, on one line: each check that fails, and the problems behind it; empty if it is ready."""
+    def find_reason(self) -> Unreadiness:
+        """Return why it is not ready: each check that fails, and the problems behind it."""
         failed = [f"{name}: {detail}" for name, passed, detail in self._checks() if not passed]
         if not failed:
-            return ""
+            return Unreadiness("")
         known = {"configuration": self.configuration_problem, **self.problems, **self.cluster_problems}
-        causes = [f"{subject}: {problem}" for subject, problem in sorted(known.items()) if problem and subject != EVENT_OF_READINESS]
-        return escape("; ".join([*failed, *causes]))
+        causes = [f"{subject}: {problem}" for subject, problem in sorted(known.items()) if problem]
+        return Unreadiness(escape("; ".join(failed)), escape("; ".join(causes)))
 
     def _checks(self) -> list[tuple[str, bool, str]]:
         """Return name, result and detail of each check."""
@@ -119,7 +124,7 @@ class Metrics:
         def gauge(name: str, text: str, read: Callable[[], float]) -> None:
             Gauge(name, text, **own).set_function(read)
 
-        gauge("netinit_webhook_ready", "1 while the replica is ready.", lambda: not state.find_reason())
+        gauge("netinit_webhook_ready", "1 while the replica is ready.", lambda: not state.find_reason().checks)
         gauge("netinit_webhook_connections", "Open connections, counted from accept.", connections)
         counted = "The configuration in use, counted from 1."
         gauge("netinit_webhook_configuration_generation", counted, lambda: state.served.generation if state.served else 0)
@@ -131,9 +136,11 @@ class Metrics:
         gauge("netinit_webhook_broken_templates", broken, lambda: len(state.served.config.broken) if state.served else 0)
         refused = "Canary pods that the configuration in use cannot inject; pods like them are refused."
         gauge("netinit_webhook_refused_canaries", refused, lambda: state.served.refused_canaries if state.served else 0)
+        begins = "From when on the serving certificate is valid."
+        gauge("netinit_webhook_certificate_start_timestamp_seconds", begins, lambda: state.certificate_begins)
         ends = "When the serving certificate expires."
         gauge("netinit_webhook_certificate_expiry_timestamp_seconds", ends, lambda: state.certificate_expires)
-        asked = "1 while the cluster's API is unreachable, or refuses."
+        asked = "1 while the webhook cannot read or write its objects: the API is unreachable, refuses, or lacks one."
         gauge("netinit_webhook_cluster_error", asked, lambda: bool(state.cluster_problems or "cluster" in state.problems))
 
     def count(self, outcome: str, reason: str, seconds: float) -> None:

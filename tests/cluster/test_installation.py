@@ -85,6 +85,7 @@ def test_a_stolen_token_of_the_webhook_changes_no_more_than_the_bundle(clean):
         {"op": "replace", "path": "/webhooks/0/namespaceSelector", "value": {}}, {"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 30},
         {"op": "replace", "path": "/webhooks/0/clientConfig", "value": {"url": "https://192.0.2.1"}},
         {"op": "add", "path": "/webhooks/0/matchConditions", "value": [{"name": "never", "expression": "false"}]}, {"op": "add", "path": "/metadata/labels/x", "value": "y"},
+        {"op": "move", "from": "/webhooks/0", "path": "/webhooks/1"},
     )  # fmt: skip
     allowed = "may change caBundle alone"
     clean.until(lambda: allowed in as_account(clean, "netinit-webhook", "PATCH", f"{path}?dryRun=All", attacks[1:2]), "the policy is in force")
@@ -92,6 +93,50 @@ def test_a_stolen_token_of_the_webhook_changes_no_more_than_the_bundle(clean):
         assert allowed in as_account(clean, "netinit-webhook", "PATCH", path, [attack]), attack
     assert as_account(clean, "netinit-webhook", "PATCH", path, [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]) == ""
     clean.ask("PATCH", path, attacks[1:2], kind="application/json-patch+json")  # others are not bound by it
+
+
+ABSENT = {"apiVersion": "v1", "kind": "Namespace", "name": "absent", "uid": "00000000-0000-4000-8000-000000000000"}  # a garbage collector deletes what it owns
+METADATA = {  # a value for each field that a request could set
+    "annotations": {"a": "b"}, "creationTimestamp": "2020-01-01T00:00:00Z", "deletionGracePeriodSeconds": 1, "deletionTimestamp": "2020-01-01T00:00:00Z",
+    "finalizers": ["example.com/held"], "generateName": "x-", "generation": 77, "labels": {"a": "b"}, "name": "other", "namespace": "other", "ownerReferences": [ABSENT],
+    "resourceVersion": "1", "selfLink": "/x", "uid": ABSENT["uid"],
+}  # fmt: skip
+WEBHOOK = {
+    "admissionReviewVersions": ["v1beta1"], "failurePolicy": "Ignore", "matchConditions": [{"name": "never", "expression": "false"}], "matchPolicy": "Exact", "name": "other.example.com",
+    "namespaceSelector": {}, "objectSelector": {"matchLabels": {"a": "b"}}, "reinvocationPolicy": "IfNeeded", "sideEffects": "None", "timeoutSeconds": 3,
+    "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}],
+}  # fmt: skip
+CLIENT = {"url": {"url": "https://192.0.2.1"}, "service": {"service": {"namespace": "evil", "name": "evil"}}}  # one without the other
+
+
+def fields_of(plane, group, kind):
+    """The names of a kind's fields, as this API server has them."""
+    (found,) = [one for name, one in plane.ask("GET", f"/openapi/v3/{group}")["components"]["schemas"].items() if name.endswith(f".{kind}")]
+    return found.get("SchemaProps", found)["properties"].keys()  # as API servers built with Go's newer JSON have it
+
+
+def without_versions(tree):
+    return {**tree, "metadata": {key: value for key, value in tree["metadata"].items() if key not in {"managedFields", "resourceVersion", "generation"}}}
+
+
+def test_no_field_but_the_bundle_can_be_changed_with_the_webhooks_token(clean):
+    clean.install("admissionPolicies.enabled=true")
+    path, group = f"{CONFIGURATIONS}/netinit-webhook-sidecar-injector", "apis/admissionregistration.k8s.io/v1"
+    assert fields_of(clean, group, "ObjectMeta") - {"managedFields"} <= METADATA.keys(), "a field of this API server that nothing is known of"
+    assert fields_of(clean, group, "MutatingWebhook") - {"clientConfig"} <= WEBHOOK.keys()
+    assert fields_of(clean, group, "WebhookClientConfig") == {*CLIENT, "caBundle"}
+    was = without_versions(clean.ask("GET", path))
+    tried = {f"/metadata/{key}": value for key, value in METADATA.items()} | {f"/webhooks/0/{key}": value for key, value in WEBHOOK.items()}
+    tried |= {f"/webhooks/0/clientConfig#{key}": value for key, value in CLIENT.items()}
+    allowed = "may change caBundle alone"
+    clean.until(lambda: allowed in as_account(clean, "netinit-webhook", "PATCH", f"{path}?dryRun=All", [{"op": "add", "path": "/metadata/labels/x", "value": "y"}]), "the policy is in force")
+    by_policy = set()
+    for at, value in tried.items():
+        if allowed in as_account(clean, "netinit-webhook", "PATCH", path, [{"op": "add", "path": at.partition("#")[0], "value": value}]):
+            by_policy.add(at)
+        assert without_versions(clean.ask("GET", path)) == was, at
+    kept = {"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "name", "namespace", "resourceVersion", "selfLink", "uid"}
+    assert tried.keys() - by_policy == {f"/metadata/{key}" for key in kept}, "what the API server itself keeps"
 
 
 def test_a_stolen_token_of_an_agent_deletes_and_labels_pods_of_its_own_node(clean):
@@ -111,8 +156,12 @@ def test_a_stolen_token_of_an_agent_deletes_and_labels_pods_of_its_own_node(clea
     clean.until(lambda: "cannot patch" not in as_account(clean, "netinit-node", "PATCH", body={}, node="n2", **label), "the right is there")
     assert refused in as_account(clean, "netinit-node", "PATCH", body={"metadata": {"labels": {"a": "b"}}}, node="n1", **label)
     assert as_account(clean, "netinit-node", "PATCH", body={"metadata": {"labels": {"a": "b"}}}, node="n2", **label) == ""
-    others = {"status": {"podIPs": [{"ip": "10.0.0.9"}], "podIP": "10.0.0.9"}}
-    assert "may change the labels of pods alone" in as_account(clean, "netinit-node", "PATCH", body=others, node="n2", **label)
+    assert fields_of(clean, "api/v1", "ObjectMeta") - {"managedFields"} <= METADATA.keys()
+    was = without_versions(clean.ask("GET", f"{pods}/far"))
+    tried = {"status": {"podIPs": [{"ip": "10.0.0.9"}], "podIP": "10.0.0.9"}, **{key: {key: value} for key, value in METADATA.items() if key != "labels"}}
+    said = {key: as_account(clean, "netinit-node", "PATCH", body={"status" if key == "status" else "metadata": value}, node="n2", **label) for key, value in tried.items()}
+    assert without_versions(clean.ask("GET", f"{pods}/far")) == was
+    assert {key for key, text in said.items() if "may change the labels of pods alone" in text} >= {"status", "annotations", "finalizers"}
 
 
 def test_kubectl_shows_warnings_and_refusals(clean, tmp_path):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
-from node_agent import AGENT_NAMESPACE, DAEMON_SET, Api, Node, list_plugins, make_network
+from netinit.kernel import identify
+from netinit.node.settings import ATTACHMENTS
+from node_agent import AGENT_NAMESPACE, DAEMON_SET, Api, Node, list_plugins, make_network, make_pod
 
 DAEMON_SETS = "/apis/apps/v1/namespaces/{}/daemonsets/" + DAEMON_SET
 OTHER = "mesh-2"
+RESULT = {"prevResult": {"cniVersion": "1.0.0", "ips": [{"address": "10.77.0.2/24"}]}}
 
 
 @pytest.fixture
@@ -44,6 +49,33 @@ def test_a_release_takes_over_what_another_left_whose_agent_is_gone(api, tmp_pat
         assert f"namespace={OTHER}" in (tmp_path / "bin" / "netinit-cni.settings").read_text().splitlines()
         del api.objects[DAEMON_SETS.format(OTHER)]
     assert list_plugins(network) == ["bridge"]
+
+
+def test_a_release_that_still_completes_requests_leaves_its_successors_socket_and_records_alone(api, tmp_path, network, pod):
+    with Api() as later, Node(tmp_path, api, install=True) as first:
+        later.objects[DAEMON_SETS.format(OTHER)] = {"metadata": {"name": DAEMON_SET, "namespace": OTHER}}
+        later.put({"kind": "Namespace", "metadata": {"name": OTHER, "labels": {}}})
+        later.put(make_pod("web"))
+        api.drop({"metadata": {"name": DAEMON_SET, "namespace": AGENT_NAMESPACE}}, DAEMON_SETS.format(AGENT_NAMESPACE))
+        first.until(lambda: "the DaemonSet is deleted" in first.log.read_text(), "the watch has seen the deletion")
+        second = Node(tmp_path, later, install=True, namespace=OTHER)
+        api.away.set()
+        with first.begin("ADD", netns=pod.path, pod="unknown") as waiting:
+            first.until(lambda: "netinit_node_requests_in_flight 1.0" in first.get("/metrics")[1], "a request is in progress")
+            first.process.send_signal(signal.SIGTERM)
+            first.until(lambda: list_plugins(network) == ["bridge"], "the plugin is removed")
+            with second:
+                assert second.ask("ADD", netns=pod.path, configuration=RESULT)[0] == 0
+                socket, records = identify(str(second.socket)), list((tmp_path / "run" / ATTACHMENTS).iterdir())
+                assert records
+                assert first.process.poll() is None
+                api.away.clear()
+                assert first.process.wait(60) == 0
+                waiting.communicate(timeout=60)
+                assert (identify(str(second.socket)), list((tmp_path / "run" / ATTACHMENTS).iterdir())) == (socket, records)
+                assert second.get("/readyz")[0] == 200
+                assert list_plugins(network) == ["bridge", "netinit-cni"]
+        assert "another agent has claimed this node since: its socket and its records stay" in first.log.read_text()
 
 
 @pytest.mark.parametrize("words", [(), ("--outsideNamespaces", "wait")], ids=" ".join)

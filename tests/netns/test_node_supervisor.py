@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from laboratory import start_servers
-from node_agent import Api, Node, make_pod
+from node_agent import AGENT_NAMESPACE, Api, Node, make_network, make_pod
 
 MIB = 1 << 20
 RESULT = {"prevResult": {"cniVersion": "1.0.0", "ips": [{"address": "10.77.0.2/24"}]}}
@@ -65,6 +65,19 @@ def test_one_that_dies_again_and_again_is_started_more_slowly_and_a_request_to_e
         started = time.monotonic()
         assert node.stop() == 0
         assert time.monotonic() - started < 5
+
+
+def test_a_request_to_end_is_heard_while_the_agent_waits_for_the_plugin_of_another_release(api, tmp_path, require_netns):
+    make_network(tmp_path)
+    with Node(tmp_path, api, install=True) as first:
+        first.kill()
+    (tmp_path / "run" / "install.lock").unlink()
+    with Node(tmp_path, api, install=True, wait=False, namespace="mesh-2") as second:
+        second.until((tmp_path / "run" / "install.lock").exists, "it asks whose the plugin is")
+        started = time.monotonic()
+        assert second.stop() == 0
+        assert time.monotonic() - started < 5
+    assert f"namespace={AGENT_NAMESPACE}" in (tmp_path / "bin" / "netinit-cni.settings").read_text().splitlines()
 
 
 def test_the_processes_are_bounded_below_the_containers_memory_limit(api, tmp_path, require_netns):

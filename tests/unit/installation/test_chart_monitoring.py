@@ -25,8 +25,16 @@ OF_KUBE_STATE_METRICS = {"kube_daemonset_status_desired_number_scheduled", "kube
 ALL = ("node.enabled=true", "monitoring.rules.enabled=true", "dashboard.enabled=true")
 W, A = 'namespace="mesh", pod="netinit-webhook-1"', 'namespace="mesh", pod="netinit-node-1", node="n1"'
 DAY = 86400
-WEEKS = 30 * DAY  # certificates' ends count from the epoch, where promtool's clock begins
 DAEMON_SET = 'namespace="mesh", daemonset="netinit-node"'
+
+
+def certificates(*given):
+    """The series of replicas whose certificates have days left, of their lifetimes' days; they count from the epoch, where promtool's clock begins."""
+    times = {f"pod-{number}": (left - lifetime, left) for number, (left, lifetime) in enumerate(given)}
+    name = 'netinit_webhook_certificate_{}_timestamp_seconds{{namespace="mesh", pod="{}"}}'.format
+    return {name(what, pod): f"{days * DAY:.0f}x20" for pod, pair in times.items() for what, days in zip(("start", "expiry"), pair, strict=True)}
+
+
 FIRES = {  # alert: for how long, the series with which it fires, and those with which it does not
     "NetinitWebhookAbsent": ("10m", {'netinit_build_info{component="node"}': "1x20"}, {f'netinit_build_info{{{W}, component="webhook"}}': "1x20"}),
     "NetinitWebhookNotReady": ("7m", {f"netinit_webhook_ready{{{W}}}": "0x20"}, {f"netinit_webhook_ready{{{W}}}": "0 0 0 1x20"}),
@@ -40,13 +48,10 @@ FIRES = {  # alert: for how long, the series with which it fires, and those with
         {f"netinit_webhook_broken_templates{{{W}}}": "0x20", f"netinit_webhook_refused_canaries{{{W}}}": "0x20"},
     ),
     "NetinitCertificateExpires": (
-        "70m", {f"netinit_webhook_certificate_expiry_timestamp_seconds{{{W}}}": f"{9 * DAY}x90"},
-        {f"netinit_webhook_certificate_expiry_timestamp_seconds{{{W}}}": f"{WEEKS}x90", 'netinit_webhook_certificate_expiry_timestamp_seconds{pod="starts"}': "0x90"},
+        "7m", certificates((5 / 24, 1)),
+        {**certificates((7 / 24, 1), (29, 90), (35, 3650)), 'netinit_webhook_certificate_expiry_timestamp_seconds{pod="starts"}': "0x20", 'netinit_webhook_certificate_start_timestamp_seconds{pod="starts"}': "0x20"},
     ),
-    "NetinitCertificateExpired": (
-        "7m", {f"netinit_webhook_certificate_expiry_timestamp_seconds{{{W}}}": f"{DAY // 2}x20"},
-        {f"netinit_webhook_certificate_expiry_timestamp_seconds{{{W}}}": f"{9 * DAY}x20"},
-    ),
+    "NetinitCertificateExpired": ("7m", certificates((1 / 24, 1)), certificates((3 / 24, 1), (2, 90), (2, 3650))),
     "NetinitWebhookClusterError": ("12m", {f"netinit_webhook_cluster_error{{{W}}}": "1x20"}, {f"netinit_webhook_cluster_error{{{W}}}": "1x5 0x20"}),
     "NetinitReviewsSlow": (
         "17m", {f'sidecar_injection_time_seconds_bucket{{{W}, le="1.0"}}': "0+1x20", f'sidecar_injection_time_seconds_bucket{{{W}, le="5.0"}}': "0+9x20", f'sidecar_injection_time_seconds_bucket{{{W}, le="+Inf"}}': "0+9x20"},
@@ -102,7 +107,7 @@ def known_metrics():
 
 def test_every_metric_and_label_of_an_alert_or_panel_exists():
     known = {**known_metrics(), **{name: {"daemonset"} for name in OF_KUBE_STATE_METRICS}}
-    asked = [(where, name, selector) for where, text in expressions() for name, selector in re.findall(r"\b([a-z_]+_[a-z_]+)\b(?:\{([^}]*)\})?", re.sub(r"by \([^)]*\)|on \([^)]*\)|group_left \([^)]*\)|histogram_quantile", "", re.sub(r'(?<=")[^"]*(?=")', "", text)))]
+    asked = [(where, name, selector) for where, text in expressions() for name, selector in re.findall(r"\b([a-z_]+_[a-z_]+)\b(?:\{([^}]*)\})?", re.sub(r"by \([^)]*\)|on \([^)]*\)|group_left \([^)]*\)|histogram_quantile|clamp_max", "", re.sub(r'(?<=")[^"]*(?=")', "", text)))]
     asked = [one for one in asked if one[1] not in {"group_left", "__rate_interval", "rate_interval"}]
     assert len(asked) > 50
     for where, name, selector in asked:

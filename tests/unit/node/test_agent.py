@@ -362,7 +362,7 @@ HELP = {
     "netinit_node_requests_total": "Requests of the runtime.",
     "netinit_node_request_seconds": "From a request's first byte to its answer.",
     "netinit_node_requests_in_flight": "Requests being answered.",
-    "netinit_node_pods": "Pods of the last sweep by what was found.",
+    "netinit_node_pods": "Pods by what their last check found; repaired ones are captured.",
     "netinit_node_host_probes": "Addresses of ambient pods by the state of their probes.",
     "netinit_node_sweep_seconds": "How long the last sweep took.",
     "netinit_node_sweep_age_seconds": "Since the last complete sweep, or the agent's start.",
@@ -412,7 +412,7 @@ def test_each_metric_has_its_labels_and_a_histogram_its_buckets():
 def test_the_agent_logs_from_the_level_of_its_settings_on(asked, wanted):
     ours, programmer = socket.socketpair()
     with ours, programmer:
-        log = AgentServer(SETTINGS.replace(log_level=asked), ours, ours, programmer).log
+        log = AgentServer(SETTINGS.replace(log_level=asked), ours, None, ours, programmer).log
     assert [level for level in ("warn", "info", "debug") if log.wants(level)] == wanted
 
 
@@ -578,28 +578,28 @@ def test_whatever_lies_in_the_runtime_s_folder_is_passed_over(tmp_path, make):
 def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_start(agent):
     ours, programmer = socket.socketpair()
     with ours, programmer:
-        server = AgentServer(SETTINGS, ours, ours, programmer)
+        server = AgentServer(SETTINGS, ours, None, ours, programmer)
     server.agent = agent
     server.installation = SimpleNamespace(problem="", warnings={})
     server.sweeper = SimpleNamespace(problem=lambda: "the last complete sweep ended 999 s ago")
     assert server._report(verbose=False) == (True, "ok\n")
     is_ready, text = server._report(verbose=True)
     assert (is_ready, text.splitlines()[-1]) == (True, "[!]sweep: the last complete sweep ended 999 s ago")
-    assert server._find_reason() == ""
+    assert server._find_reason() == ("", "")
 
 
 def test_readyz_begins_with_the_reason_and_names_the_problems_behind_it(agent):
     ours, programmer = socket.socketpair()
     with ours, programmer:
-        server = AgentServer(SETTINGS, ours, ours, programmer)
+        server = AgentServer(SETTINGS, ours, None, ours, programmer)
     server.agent = agent
     server.installation = SimpleNamespace(problem="10-a.conflist is no list", warnings={})
     server.sweeper = SimpleNamespace(problem=lambda: "")
     server.problems["DaemonSet"] = "403 Forbidden"
     is_ready, text = server._report(verbose=False)
     assert not is_ready
-    reason = "plugin: 10-a.conflist is no list; DaemonSet: 403 Forbidden"
-    assert (text.splitlines()[0], server._find_reason()) == (f"not ready: {reason}", reason)
+    checks, causes = "plugin: 10-a.conflist is no list", "DaemonSet: 403 Forbidden"
+    assert (text.splitlines()[0], server._find_reason()) == (f"not ready: {checks}; {causes}", (checks, causes))
     server.draining = True
     assert server._find_reason() is None, "an agent that ends is no problem to report"
     assert server._report(verbose=False)[1].splitlines()[0] == "not ready: it is stopping"

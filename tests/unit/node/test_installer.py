@@ -145,6 +145,74 @@ def test_an_agent_that_restarts_meanwhile_keeps_the_plugin(place):
     ready[0].close()
 
 
+def test_an_agent_that_is_told_to_end_claims_nothing(place):
+    first, second = owned_by(place, "mesh"), owned_by(place, "mesh-2")
+    first.claim()
+    stopped = []
+    threading.Timer(0.3, lambda: stopped.append(True)).start()
+    second.claim(seconds=240, is_stopped=lambda: bool(stopped))
+    assert (first.find_other_owner(), second.find_other_owner()) == ("", "mesh/netinit-node")
+
+
+def test_an_agent_that_leaves_clears_the_run_folder(place):
+    first = owned_by(place, "mesh")
+    first.claim()
+    with answer_at(first.socket):
+        (place / "run" / "records").mkdir()
+        (place / "run" / "records" / "one").touch()
+        first.uninstall()
+        assert first.clear_run_folder(installer.identify(first.socket))
+    assert list((place / "run").iterdir()) == []
+    assert first.clear_run_folder(None), "there is nothing to clear, and nobody to leave it to"
+
+
+@pytest.mark.parametrize("namespace", ["mesh", "mesh-2"])
+@pytest.mark.parametrize("has_socket", [True, False])
+def test_an_agent_that_leaves_deletes_nothing_once_a_successor_of_any_release_has_claimed_the_node(place, namespace, has_socket):
+    first, second = owned_by(place, "mesh"), owned_by(place, namespace)
+    first.claim()
+    with answer_at(first.socket):
+        own = installer.identify(first.socket)
+        first.uninstall()
+        second.claim()
+        if has_socket:
+            (place / "run" / "cni.sock").unlink()
+            answer_at(first.socket).close()
+            (place / "bin" / "netinit-cni.settings").unlink()  # where its folder could not be written
+        before = sorted((place / "run").iterdir())
+        assert not first.clear_run_folder(own)
+    assert sorted((place / "run").iterdir()) == before
+
+
+def test_who_waits_for_a_lock_that_is_deleted_takes_the_lock_of_those_who_come_later(place):
+    """Otherwise two agents would write at once: one with the deleted lock, the other with the new one."""
+    leaving, waiting, later = (owned_by(place, name) for name in ("mesh", "mesh-2", "mesh-2"))
+    held, most = [], []
+
+    def hold(installer):
+        with installer._locked():
+            held.append(installer)
+            most.append(len(held))
+            time.sleep(0.1)
+            held.remove(installer)
+
+    with leaving._locked():
+        threads = [threading.Thread(target=hold, args=(waiting,))]
+        threads[0].start()
+        inode = f":{leaving._lock.stat().st_ino} "
+        while not any("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines()):  # it waits
+            time.sleep(0.01)
+        leaving._lock.unlink()
+        threads += [threading.Thread(target=hold, args=(later,)) for _ in range(5)]
+        threads[1].start()
+        time.sleep(0.05)
+    for thread in threads[2:]:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * len(threads)
+
+
 def test_settings_of_an_older_release_and_of_an_installation_by_hand_name_nobody(place):
     for text in ("", "namespace=\ndaemon-set=netinit-node\n", "namespace=mesh\n", "\xff"):
         (place / "bin" / "netinit-cni.settings").write_bytes(text.encode("latin-1"))

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
 
 import pytest
 
+from chart_places import SCHEMA, put, resolve
+from chart_values import is_group
 from helm import HELM, needs_helm, render_chart, yaml_value
 from netinit.base.errors import ConfigError, OptionError
-from netinit.cli.webhook.manifests import CHART, objects
+from netinit.cli.node.agent import FOLDERS
+from netinit.cli.webhook.manifests import CHART, objects, read_chart
 from netinit.golang import goyaml
 from netinit.inject.adding.config import load_config
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.values import merge_values
 from netinit.inject.deciding.init_container import find_init, options_of
+from netinit.installation.chart import find_problems, render
 from netinit.node.settings import AgentSettings
 from netinit.options.declare import extract_flags
 from netinit.webhook.settings import ServeSettings
@@ -28,14 +33,6 @@ VALUES = (
     ("dualStack=true",), ("ipv6=reject",), ("node.outsideNamespaces=wait",), ("node.repair=delete", "node.repairUnknown=true"),
     ("node.ownList=true",), ("node.ownList=true", "node.ownListName=01-mesh.conflist", "node.confName=10-a.conflist"),
 )  # fmt: skip
-FOLDERS = {
-    "": ("/opt/cni/bin", "/etc/cni/net.d"),
-    "k3s": ("/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/agent/etc/cni/net.d"),
-    "openshift": ("/var/lib/cni/bin", "/etc/cni/multus/net.d"),
-    "gke": ("/home/kubernetes/bin", "/etc/cni/net.d"),
-    "microk8s": ("/var/snap/microk8s/current/opt/cni/bin", "/var/snap/microk8s/current/args/cni-network"),
-    "talos": ("/opt/cni/bin", "/etc/cni/net.d"),
-}
 
 
 def made(*given):
@@ -82,6 +79,55 @@ def test_two_agents_of_an_upgrade_are_probed_under_names_of_their_own_and_nothin
     assert len({*instances}) == len(instances)
 
 
+BASES = ({}, {"repair": "program"}, {"ownList": True})  # values beside which others count
+
+
+def list_values(schema=SCHEMA, path=()):
+    """The path and schema of each value that is none of `global`, a group of values without names of their own being one."""
+    for name, one in schema["properties"].items():
+        if is_group(one):
+            yield from list_values(one, (*path, name))
+        elif path or name != "global":
+            yield (*path, name), one
+
+
+def other_values(schema):
+    """Values that the schema allows, of each kind that it allows, and that are not the default."""
+    schema = {**resolve(schema), "definitions": SCHEMA["definitions"]}
+    items = [[one] for one in other_values(schema["items"])] if "items" in schema else []
+    texts = ["x1", "debug", "r/netinit-webhook", "7m", "/x", "a.example/b", "2Mi", "01-x.conflist", "192.0.2.0/24", f"sha256:{'3' * 64}"]
+    tried = [*schema.get("enum", ()), True, False, 2, 3, 15020, *texts, *items, {"k": "v"}, {"k": {"k": "v"}}, {"name": "x"}, {"name": "x", "mountPath": "/x"}]
+    return [one for one in tried if one != schema.get("default") and not list(find_problems(one, schema))]
+
+
+def pod_and_instance(values):
+    """The agent's pod but for its name under which it answers, and that name; with all that only an API server refuses."""
+    chart = read_chart()
+    trees = render(chart, merge_values(goyaml.load(chart["values.yaml"]), values), name="netinit", namespace="mesh")
+    (template,) = [tree["spec"]["template"] for tree in trees if tree["kind"] == "DaemonSet"]
+    (instance,) = [word.removeprefix("--instance=") for word in template["spec"]["containers"][0]["args"] if word.startswith("--instance=")]
+    return json.dumps(template).replace(instance, "INSTANCE"), instance
+
+
+def test_whatever_value_changes_an_agents_pod_changes_its_name_and_no_other_value_restarts_the_agents():
+    same, needless, tried = {}, {}, set()
+    places = [(path, value) for path, schema in list_values() for value in other_values(schema) if path != ("node", "enabled")]
+    for base in BASES:
+        node = {"node": {"enabled": True, **base}}
+        pod, instance = pod_and_instance(node)
+        for path, value in places if not base else [one for one in places if one[0][0] == "node"]:
+            with contextlib.suppress(ConfigError):  # it contradicts another
+                other, name = pod_and_instance(merge_values(node, put(path, value)))
+                tried.add(path)
+                if other != pod and name == instance:
+                    same[".".join(path)] = value
+                elif other == pod and name != instance:
+                    needless[".".join(path)] = value
+    assert same == {}
+    assert needless.keys() <= {"node.platform", "node.ownListName"}, "these change the pod beside other values"
+    assert {path for path, _ in list_values()} - tried == {("node", "enabled")}
+
+
 def test_two_releases_with_the_same_values_are_probed_under_names_of_their_own():
     instances = set()
     for namespace, name in (("mesh", "netinit"), ("mesh", "second"), ("mesh-2", "netinit")):
@@ -117,11 +163,14 @@ def test_one_value_decides_about_ipv6_for_the_agent_and_the_webhook(given, dual_
     assert (options.dual_stack, options.ipv6) == (dual_stack, ipv6), "the init container follows"
 
 
-@pytest.mark.parametrize("platform", FOLDERS)
-def test_each_platforms_folders_are_mounted(platform):
+PLATFORMS = SCHEMA["properties"]["node"]["properties"]["platform"]["enum"]
+
+
+@pytest.mark.parametrize("platform", [*PLATFORMS, *(FOLDERS.keys() - PLATFORMS)])
+def test_each_platforms_folders_are_mounted_and_are_those_where_node_status_looks(platform):
     volumes = daemon_set(*([f"node.platform={platform}"] if platform else []))["spec"]["template"]["spec"]["volumes"]
     paths = {volume["name"]: volume["hostPath"]["path"] for volume in volumes}
-    assert (paths["bin"], paths["conf"]) == FOLDERS[platform]
+    assert (paths["bin"], paths["conf"]) == FOLDERS[platform if platform in FOLDERS else ""]
     assert paths["run"] == "/run/netinit"
     words = container(*([f"node.platform={platform}"] if platform else []))["args"]
     assert ("--standalone" in words) is (platform == "openshift")

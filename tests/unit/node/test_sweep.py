@@ -285,6 +285,43 @@ def test_a_sweep_counts_states_watches_what_it_found_and_forgets_pods_that_are_g
         assert len(node.events) == events
 
 
+def counts(node):
+    return {state: number for state in (CAPTURED, DRIFTED, BARE, UNKNOWN) if (number := node.count(f'netinit_node_pods{{state="{state}"}}'))}
+
+
+@pytest.mark.parametrize(("repair", "answer", "left"), [
+    (PROGRAM, NO_RULES, {CAPTURED: 1}), (PROGRAM, DIFFERS, {CAPTURED: 1}), (DELETE, NO_RULES, {}), (DELETE, DIFFERS, {DRIFTED: 1}),
+    (LABEL, NO_RULES, {BARE: 1}), (REPORT, NO_RULES, {BARE: 1}), (PROGRAM, JobResult(error="unreadable"), {UNKNOWN: 1}),
+])  # fmt: skip
+def test_a_pod_that_was_repaired_is_not_counted_as_one_without_its_rules(monkeypatch, repair, answer, left):
+    node = Node(monkeypatch, repair=repair)
+    node.answers[VERIFY] = answer
+    asyncio.run(node.sweeper.sweep())
+    assert counts(node) == left
+
+
+@pytest.mark.parametrize("failure", [JobResult(error="locked"), ClusterError("away", status=500)], ids=repr)
+def test_a_pod_whose_repair_failed_is_counted_as_what_it_is(monkeypatch, failure):
+    node = Node(monkeypatch, repair=PROGRAM if isinstance(failure, JobResult) else DELETE)
+    node.answers |= {VERIFY: NO_RULES, APPLY: failure}
+    node.error = failure if isinstance(failure, ClusterError) else None
+    asyncio.run(node.sweeper.sweep())
+    assert counts(node) == {BARE: 1}
+
+
+def test_what_changes_between_two_sweeps_is_counted_at_once(monkeypatch):
+    pod = running()
+    node = Node(monkeypatch, pod)
+    node.answers[VERIFY] = NO_RULES
+    asyncio.run(node.sweeper.sweep())
+    assert counts(node) == {BARE: 1}
+    node.answers[VERIFY] = JobResult()
+    asyncio.run(node.sweeper.check_after_change(pod, "/run/netns/shop-web"))
+    assert counts(node) == {CAPTURED: 1}, "somebody has repaired it"
+    node.pods.clear()
+    assert counts(node) == {}
+
+
 @pytest.mark.parametrize(("interval", "first"), [(300, 30.0), (7, 7.0)])
 def test_the_first_sweep_is_soon_and_the_others_at_the_interval_that_is_asked_for(monkeypatch, interval, first):
     node = Node(monkeypatch, sweep_interval=interval * 10**9)

@@ -240,6 +240,8 @@ def test_a_repair_follows_where_it_is_asked_for(error, repair, events, monkeypat
     assert [reason for reason, _ in sent] == events
     assert ("cannot be repaired: refused" in log) is bool(error)
     assert f'result="{"fail" if error else "success"}",type="host-probes"' in metrics
+    assert f'host_probes{{state="{"broken" if error else "exempt"}"}} 1.0' in metrics
+    assert f'host_probes{{state="{"exempt" if error else "broken"}"}} 0.0' in metrics
     assert check_probes(monkeypatch, pods, ("exempt 10.0.0.1 x",), mode=PROGRAM)[0] == [CHECK_PROBES]
 
 

@@ -169,6 +169,25 @@ def test_a_task_that_fails_is_started_again_and_its_problem_stands_until_then(mo
     assert [line.split("\t")[1:] for line in stream.getvalue().splitlines()] == [["error", f"pods: {problem}"]], "logged once"
 
 
+@pytest.mark.parametrize("error", [MemoryError(), ExceptionGroup("two", [ClusterError("away"), ExceptionGroup("one", [MemoryError()])])], ids=repr)
+def test_a_task_out_of_memory_ends_a_process_that_is_replaced_and_is_tried_again_in_one_that_is_not(monkeypatch, error):
+    def end(name):
+        raise SystemExit(name)
+
+    async def fail_twice():
+        starts.append(1)
+        raise error if len(starts) < 3 else asyncio.CancelledError
+
+    monkeypatch.setattr(server_process, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(os, "_exit", end)
+    for exhausted, raised, number in ((end, SystemExit, 1), (None, asyncio.CancelledError, 3)):
+        stream, problems, starts = io.StringIO(), {}, []
+        with pytest.raises(raised):
+            asyncio.run(run_forever("pods", fail_twice, problems, EventLog(stream=stream), exhausted=exhausted))
+        assert len(starts) == number
+        assert "restarted" not in stream.getvalue(), "only who ends the process knows whether another is started"
+
+
 def test_each_other_problem_of_a_task_is_logged_and_a_task_that_ends_is_restarted_after_a_second(monkeypatch):
     stream, pauses, problems = io.StringIO(), [], {"other": "stays"}
     ends = [ClusterError("a"), None, ClusterError("a"), ClusterError("b"), asyncio.CancelledError()]

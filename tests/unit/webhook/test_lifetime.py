@@ -192,8 +192,9 @@ HELP = {
     "netinit_webhook_configuration_restored": "1 while a configuration from before a restart is in use, since the newest one is invalid.",
     "netinit_webhook_refused_canaries": "Canary pods that the configuration in use cannot inject; pods like them are refused.",
     "netinit_webhook_broken_templates": "Templates of the configuration in use that cannot be parsed; pods that ask for one are refused.",
+    "netinit_webhook_certificate_start_timestamp_seconds": "From when on the serving certificate is valid.",
     "netinit_webhook_certificate_expiry_timestamp_seconds": "When the serving certificate expires.",
-    "netinit_webhook_cluster_error": "1 while the cluster's API is unreachable, or refuses.",
+    "netinit_webhook_cluster_error": "1 while the webhook cannot read or write its objects: the API is unreachable, refuses, or lacks one.",
 }
 
 

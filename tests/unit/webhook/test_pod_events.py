@@ -10,7 +10,7 @@ from netinit.inject.adding.settings import Settings
 from netinit.webhook.cluster import WatchedCluster
 from netinit.webhook.loaders import ConfigLoader
 from netinit.webhook.pod_events import PodEvent, PodEvents
-from netinit.webhook.serving_state import ServingState
+from netinit.webhook.serving_state import Metrics, ServingState
 from netinit.webhook.settings import ServeSettings
 
 
@@ -77,7 +77,7 @@ def written(api, *offered):
         for one in offered:
             state.pod_events.offer(one)
         async with asyncio.timeout(20):
-            while not (state.cluster_problems or len(api.events) == len(offered)):  # noqa: ASYNC110 - the server sets no event for tests
+            while not (state.notices or len(api.events) == len(offered)):  # noqa: ASYNC110 - the server sets no event for tests
                 await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -88,14 +88,14 @@ def written(api, *offered):
 
 def test_an_event_is_on_the_pods_controller_in_its_namespace():
     api = Api()
-    assert written(api, event(message="why")).cluster_problems == {}
+    assert written(api, event(message="why")).notices == {}
     ((resource, namespace, tree),) = api.events
     assert (resource, namespace) == ("events", "shop")
     assert (tree["involvedObject"]["name"], tree["reason"], tree["message"], tree["type"]) == ("web", "SharedProxyUser", "why", "Warning")
 
 
 def told_unready(api, *reasons, pod_name="netinit-webhook-1"):
-    """The cluster's problems once events about these reasons, the newest of which counts, were tried."""
+    """The notices once events about these reasons, the newest of which counts, were tried."""
     state = ServingState()
     settings = ServeSettings(tls_cert_file="c", tls_key_file="k", namespace="mesh", pod_name=pod_name, pod_uid="u")
 
@@ -106,14 +106,16 @@ def told_unready(api, *reasons, pod_name="netinit-webhook-1"):
         for reason in reasons:
             await queue.put(reason)
         async with asyncio.timeout(20):
-            while not (state.cluster_problems or len(api.events) == len(reasons)):  # noqa: ASYNC110 - the server sets no event for tests
+            while not (state.notices or len(api.events) == len(reasons)):  # noqa: ASYNC110 - the server sets no event for tests
                 await asyncio.sleep(0.01)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         return len(tasks)
 
-    return asyncio.run(run()), state.cluster_problems
+    tasks = asyncio.run(run())
+    assert state.cluster_problems == {}
+    return tasks, state.notices
 
 
 def test_why_a_replica_is_not_ready_is_an_event_on_its_pod():
@@ -126,5 +128,9 @@ def test_why_a_replica_is_not_ready_is_an_event_on_its_pod():
     assert told_unready(Api(), pod_name="")[0] == told_unready(Api(), pod_name="a")[0] - 1, "nobody knows the pod: no task"
 
 
-def test_an_event_that_cannot_be_written_is_a_problem_of_the_cluster():
-    assert written(Api(error="403 Forbidden"), event()).cluster_problems == {"event about a pod": "403 Forbidden"}
+def test_an_event_that_cannot_be_written_is_said_and_does_not_mean_that_the_cluster_cannot_be_used():
+    state = written(Api(error="403 Forbidden"), event())
+    assert (state.notices, state.cluster_problems) == ({"event about a pod": "403 Forbidden"}, {})
+    assert "[!]event about a pod: 403 Forbidden" in state.report(verbose=True)[1].splitlines()
+    assert "403" not in str(state.find_reason())
+    assert "netinit_webhook_cluster_error 0.0" in Metrics(state, lambda: 0).text().decode()

@@ -114,7 +114,7 @@ def test_health_and_metrics(server):
     assert float(samples['netinit_webhook_reviews_total{outcome="refused",reason="not-json"}']) >= 1
     assert float(samples["sidecar_injection_requests_total"]) == float(samples["sidecar_injection_time_seconds_count"])
     assert float(samples["netinit_webhook_configuration_generation"]) == 1
-    assert float(samples["netinit_webhook_certificate_expiry_timestamp_seconds"]) > time.time()
+    assert float(samples["netinit_webhook_certificate_start_timestamp_seconds"]) < time.time() < float(samples["netinit_webhook_certificate_expiry_timestamp_seconds"])
     assert server.monitor("/readyz?verbose")[0] == 200
 
 

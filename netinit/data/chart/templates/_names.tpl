@@ -1,7 +1,12 @@
 {{- /* Every value leaves a template as JSON, which is YAML that nothing inside can break out of, and of which a text stays a text. */}}
 {{- define "netinit.base" }}{{ .Values.fullnameOverride | default .Release.Name }}{{ end }}
 {{- define "netinit.name" }}{{ template "netinit.base" . }}-webhook{{ if ne .Values.revision "default" }}-{{ .Values.revision }}{{ end }}{{ end }}
-{{- define "netinit.selector" }}{{ toJson (dict "app.kubernetes.io/name" "netinit-webhook" "app.kubernetes.io/instance" .Release.Name "istio.io/rev" .Values.revision) }}{{ end }}
+{{- /* Puts the labels that select the pods of each part into the map `.into`; what a template gives itself is a text. `.of`: the whole chart. */}}
+{{- define "netinit.selectors" }}
+  {{- $_ := set .into "webhook" (dict "app.kubernetes.io/name" "netinit-webhook" "app.kubernetes.io/instance" .of.Release.Name "istio.io/rev" .of.Values.revision) }}
+  {{- $_ := set .into "node" (dict "app.kubernetes.io/name" "netinit-node" "app.kubernetes.io/instance" .of.Release.Name) }}
+{{- end }}
+{{- define "netinit.selector" }}{{ $found := dict }}{{ template "netinit.selectors" (dict "into" $found "of" .) }}{{ toJson $found.webhook }}{{ end }}
 {{- define "netinit.labels" }}{{ toJson (merge (dict "app.kubernetes.io/name" "netinit-webhook" "app.kubernetes.io/instance" .Release.Name "istio.io/rev" .Values.revision "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/component" "sidecar-injector" "app.kubernetes.io/part-of" "netinit" "app.kubernetes.io/managed-by" .Release.Service) .Values.commonLabels) }}{{ end }}
 {{- /* Without istio.io/rev: istiod writes its own caBundle into every configuration of webhooks with the label of its revision. */}}
 {{- define "netinit.configuration_labels" }}{{ toJson (merge (dict "app.kubernetes.io/name" "netinit-webhook" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/component" "sidecar-injector" "app.kubernetes.io/part-of" "netinit" "app.kubernetes.io/managed-by" .Release.Service) .Values.commonLabels) }}{{ end }}

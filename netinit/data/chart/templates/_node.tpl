@@ -1,6 +1,6 @@
 {{- /* Where the runtime of each platform looks; values of one's own count before them. */}}
 {{- define "netinit.node" }}{{ template "netinit.base" . }}-node{{ end }}
-{{- define "netinit.node.selector" }}{{ toJson (dict "app.kubernetes.io/name" "netinit-node" "app.kubernetes.io/instance" .Release.Name) }}{{ end }}
+{{- define "netinit.node.selector" }}{{ $found := dict }}{{ template "netinit.selectors" (dict "into" $found "of" .) }}{{ toJson $found.node }}{{ end }}
 {{- define "netinit.node.labels" }}{{ toJson (merge (dict "app.kubernetes.io/name" "netinit-node" "app.kubernetes.io/instance" .Release.Name "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/component" "cni" "app.kubernetes.io/part-of" "netinit" "app.kubernetes.io/managed-by" .Release.Service) .Values.commonLabels) }}{{ end }}
 {{- define "netinit.node.bin" }}{{ toJson (.Values.node.binFolder | default (get (dict "k3s" "/var/lib/rancher/k3s/data/cni" "openshift" "/var/lib/cni/bin" "gke" "/home/kubernetes/bin" "microk8s" "/var/snap/microk8s/current/opt/cni/bin") .Values.node.platform) | default "/opt/cni/bin") }}{{ end }}
 {{- define "netinit.node.conf" }}{{ toJson (.Values.node.confFolder | default (get (dict "k3s" "/var/lib/rancher/k3s/agent/etc/cni/net.d" "openshift" "/etc/cni/multus/net.d" "microk8s" "/var/snap/microk8s/current/args/cni-network") .Values.node.platform) | default "/etc/cni/net.d") }}{{ end }}
