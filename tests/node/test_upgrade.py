@@ -13,13 +13,13 @@ import pytest
 import kubelet
 import last_release
 from control_plane import ADDRESSES, NAMESPACE, ApiError
-from helm import CHART, needs_helm
+from helm import CHART, find_no_helm
 from kubelet import CONTROLLERS, SECONDS, Cluster, agents, is_so, make_pod, run_helm
 from runtime import V4, bridge
 from test_kubelet import PROXY, check_captured, containers_of, make_proxy
 
-OBSTACLE = last_release.find_obstacle() or kubelet.find_obstacle()
-pytestmark = [pytest.mark.skipif(OBSTACLE is not None, reason=OBSTACLE or ""), needs_helm, pytest.mark.timeout(1800)]
+OBSTACLE = last_release.find_obstacle() or kubelet.find_obstacle() or find_no_helm()
+pytestmark = [pytest.mark.skipif(last_release.wants(OBSTACLE), reason=OBSTACLE or ""), pytest.mark.timeout(1800)]
 MESH, BARE, WITHOUT_AGENT = "shop", "bare", "init"
 METRICS = 15114
 MOST = 6  # pods that are made while a release is rolled out
