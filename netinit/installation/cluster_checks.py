@@ -31,6 +31,7 @@ AGENT, WEBHOOK = "netinit-node", "netinit-webhook"  # values of NAME_OF
 CLUSTER_WIDE = ("ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 MAX_REASON = 200  # characters of what a pod, an event or an agent says
 _VERSION = "app.kubernetes.io/version"
+_SECRET, _TLS_VOLUME = "--certificateSecret=", "tls"  # of the chart's Deployment
 _TRACED_BY_HELM = "meta.helm.sh/release-namespace"
 _TAG = re.compile(r":([\w.-]{1,128})$")
 
@@ -188,6 +189,14 @@ def _check_replicas(deployment: Tree, objects: InstalledObjects) -> Check:
     words = ("logs", f"deploy/{name_of(deployment)}") if pods else ("get", "events")
     remedy = in_namespace(deployment, *words)
     return Check(WARNING if ready else ERROR, WEBHOOKS, "replicas", subject, message, remedy)
+
+
+def find_secret(deployment: Tree) -> str:
+    """The name of the Secret with a webhook's certificate; empty if it has none."""
+    given = [word.removeprefix(_SECRET) for word in linting.arguments_of(deployment) if word.startswith(_SECRET)]
+    volumes = [mapping(one) for one in sequence(mapping(linting.template_of(deployment).get("spec")).get("volumes"))]
+    mounted = [string(mapping(one.get("secret")).get("secretName")) for one in volumes if one.get("name") == _TLS_VOLUME]
+    return next(iter((*given, *mounted)), "")
 
 
 def _number(value: Any) -> int:

@@ -194,7 +194,7 @@ def _check_taints(agents: list[Tree], objects: InstalledObjects) -> Iterator[Che
                 why = "though its agent is ready" if name in ready else "until its agent is ready"
                 message = f"has the startup taint {shorten(key)} {why}: it takes no other pods"
                 yield Check(WARNING, NODES, "tainted", f"node {name}", message, remedy)
-            elif _OURS in key and not own and "DaemonSet" not in objects.unread:
+            elif _OURS in key and "DaemonSet" not in objects.unread:
                 message = f"has the taint {shorten(key)}, which no agent removes"
                 yield Check(WARNING, LEFTOVERS, "taint", f"node {name}", message, remedy)
 

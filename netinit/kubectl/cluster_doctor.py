@@ -59,7 +59,6 @@ BESIDE_A_WEBHOOK = {  # in the namespace of its Service
     "Service": ("services",), SLICE: (RESOURCES[SLICE],), "PodDisruptionBudget": ("poddisruptionbudgets",),
     "HorizontalPodAutoscaler": ("horizontalpodautoscalers",),
     "ConfigMap": ("configmaps", "-l", "app.kubernetes.io/name=netinit-webhook"),
-    "Secret": ("secrets", "--field-selector", "type=kubernetes.io/tls"),
 }  # fmt: skip
 TITLES = {
     NODES: "Nodes", WEBHOOKS: "Webhooks", RELEASES: "Releases", LEFTOVERS: "Leftovers of removed releases",
@@ -94,12 +93,13 @@ def _judge(objects: InstalledObjects) -> Iterator[Check]:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What could not be read: the right that it takes, in a namespace or in all, and kubectl's reason."""
+    """What could not be read: the right that it takes, in a namespace or in all, kubectl's reason, and the one object if it is one."""
 
     verb: str
     resource: str
     namespace: str
     why: str
+    name: str = ""
 
     @property
     def is_refused(self) -> bool:
@@ -122,34 +122,45 @@ class ClusterSurvey:
             raise ClusterError(next(iter(self.unread.values())).why)
         trees = {HOOKS: self.by_kind.get(HOOKS, [])}
         services = {hook.service[0] for hook in find_hooks(trees, whole=True)} - {""}
-        places = sorted({check_name(one, "namespace") for one in services} | self._find_homes())
+        places = sorted({check_name(one, "namespace") for one in services} | {_home(tree) for tree in self._find_webhooks()})
         self._read_lists([(kind, place, (*words, "-n", place)) for place in places for kind, words in BESIDE_A_WEBHOOK.items()])
+        self._read_certificates()
         first = self._objects()
         return self._objects(answers=self._ask_agents(first), pods_by_node=self._read_nodes(first))
 
     def list_unread(self) -> Iterator[Check]:
         """Yield what could not be read, with the right that is missing."""
-        refused: dict[tuple[str, str], dict[str, None]] = {}
+        refused: dict[tuple[str, str, str], dict[str, None]] = {}
         for one in self.unread.values():
             if one.is_refused:
-                refused.setdefault((one.verb, one.namespace), {})[one.resource] = None
+                refused.setdefault((one.verb, one.namespace, one.name), {})[one.resource] = None
         for (kind, _), one in self.unread.items():
             if not one.is_refused:
                 yield Check(UNKNOWN, ACCESS, "not-read", kind, shorten(one.why, MAX_REASON), "run it again")
                 continue
             where = f"in the namespace {one.namespace}" if one.namespace else "in the cluster"
             role = ["-n", one.namespace, "create", "role"] if one.namespace else ["create", "clusterrole"]
-            what = f"--verb={one.verb}", f"--resource={','.join(refused[one.verb, one.namespace])}"
+            what = [f"--verb={one.verb}", f"--resource={','.join(refused[one.verb, one.namespace, one.name])}"]
+            what += [f"--resource-name={one.name}"] if one.name else []
             remedy = f"{shlex.join(['kubectl', *role, f'netinit-doctor-{one.verb}', *what])}, and have it bound to you"
             yield Check(UNKNOWN, ACCESS, "no-right", kind, f"you lack the right to {one.verb} this {where}", remedy)
 
     def _objects(self, **more: Any) -> InstalledObjects:
         return InstalledObjects(by_kind=self.by_kind, unread=frozenset(kind for kind, _ in self.unread), now=time.time(), **more)
 
-    def _find_homes(self) -> set[str]:
-        """The namespaces of our own webhooks: also those without a configuration."""
-        known = InstalledObjects(by_kind=self.by_kind, now=0.0).labelled("Deployment", cluster_checks.WEBHOOK)
-        return {check_name(mapping(tree.get("metadata")).get("namespace"), "namespace") for tree in known}
+    def _find_webhooks(self) -> list[Tree]:
+        """The Deployments of our own webhooks."""
+        return self._objects().labelled("Deployment", cluster_checks.WEBHOOK)
+
+    def _read_certificates(self) -> None:
+        """Read the Secrets with the certificates of our own webhooks, by their names."""
+        named = [(name, _home(tree)) for tree in self._find_webhooks() if (name := cluster_checks.find_secret(tree))]
+        asked = [("secret", check_name(name, "secret"), "-n", place) for name, place in named]
+        for (name, place), found in zip(named, self.kubectl.get_all(asked), strict=True):
+            if isinstance(found, ClusterError):
+                self.unread["Secret", place] = Unread("get", "secrets", place, str(found), name)
+            elif found:
+                self.by_kind.setdefault("Secret", []).append(found)
 
     def _read_lists(self, asked: Sequence[tuple[str, str, Sequence[str]]]) -> None:
         """Read these lists, each of a kind in a place, and remember those that cannot be."""
@@ -189,7 +200,12 @@ class ClusterSurvey:
 
 def _name(pod: Tree) -> tuple[str, str]:
     """The namespace and the name of a pod, as arguments of kubectl."""
-    return check_name(mapping(pod.get("metadata")).get("namespace"), "namespace"), check_name(name_of(pod), "pod")
+    return _home(pod), check_name(name_of(pod), "pod")
+
+
+def _home(tree: Tree) -> str:
+    """The namespace of an object, as an argument of kubectl."""
+    return check_name(mapping(tree.get("metadata")).get("namespace"), "namespace")
 
 
 # ---- what is printed ---------------------------------------------------------------------------------------------------------

@@ -70,6 +70,12 @@ def examine(plane, tmp_path, kubeconfig=None):
     return done.returncode, {(one["state"], one["kind"]): one for one in json.loads(done.stdout)["checks"]}
 
 
+def list_lacking(plane, tmp_path, kubeconfig):
+    """The commands that give the rights which are missing."""
+    done = ask(plane, tmp_path, "doctor", "--cluster", "-o", "json", namespace="", kubeconfig=kubeconfig)
+    return [one["remedy"] for one in json.loads(done.stdout)["checks"] if one["kind"] == "no-right"]
+
+
 def test_a_release_is_judged_by_what_the_api_server_has_of_it(release, tmp_path):
     code, checks = examine(release, tmp_path)
     assert code == 1
@@ -99,12 +105,17 @@ def test_what_a_user_may_not_read_is_named_with_its_right_and_the_role_that_is_p
     config.write_text(json.dumps(release.kubeconfig(ADMIN, "ann")))
     code, checks = examine(release, tmp_path, config)
     assert (code, {state for state, _ in checks}) == (1, {"unknown"})
-    for where in ((), ("-n", NAMESPACE)):  # what lies beside a webhook is asked for when that is known
-        told = checks["unknown", "no-right"]["remedy"]
-        role = told.partition(", and have")[0].split()[1:]
-        kind, name = role[role.index("create") + 1 :][:2]
-        assert release.kubectl(*role)[0::2] == (0, ""), told
-        assert release.kubectl(*where, "create", f"{kind}binding", name, f"--{kind}={name}", "--user=ann")[0::2] == (0, ""), told
-        release.until(lambda told=told: all(one["remedy"] != told for one in examine(release, tmp_path, config)[1].values()), "the right is there")
-        _, checks = examine(release, tmp_path, config)
-    assert checks.keys() == examine(release, tmp_path)[1].keys()
+    granted = []
+    while lacking := list_lacking(release, tmp_path, config):  # what lies beside a webhook is asked for when that is known
+        assert not {*lacking} & {*granted}
+        for told in lacking:
+            role = told.partition(", and have")[0].split()[1:]
+            kind, name = role[role.index("create") + 1 :][:2]
+            where = ("-n", NAMESPACE) if kind == "role" else ()
+            assert release.kubectl(*role)[0::2] == (0, ""), told
+            assert release.kubectl(*where, "create", f"{kind}binding", name, f"--{kind}={name}", "--user=ann")[0::2] == (0, ""), told
+        release.until(lambda lacking=lacking: not {*lacking} & {*list_lacking(release, tmp_path, config)}, "the rights are there")
+        granted += lacking
+    assert len(granted) == 3
+    assert "--verb=get --resource=secrets --resource-name=netinit-webhook-tls" in "".join(granted)
+    assert examine(release, tmp_path, config)[1].keys() == examine(release, tmp_path)[1].keys()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
 
-from running_installation import agent_pod, event, make_cluster, mesh_pod, node
+from netinit.serving.certificates import service_names
+from netinit.webhook.certificates import make_pair
+from running_installation import NOW, agent_pod, event, make_cluster, mesh_pod, node
 from schemas import check_schema
 
 RESOURCES = {
@@ -14,7 +17,7 @@ RESOURCES = {
     "Pod": "pods -A -l", "Event": "events", "ConfigMap": "configmaps -A", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
     "Service": "services", "EndpointSlice": "endpointslices.v1.discovery.k8s.io", "PodDisruptionBudget": "poddisruptionbudgets",
-    "HorizontalPodAutoscaler": "horizontalpodautoscalers", "Secret": "secrets",
+    "HorizontalPodAutoscaler": "horizontalpodautoscalers", "Secret": "secret netinit-webhook-tls",
 }  # fmt: skip
 EXEC = "exec -n mesh netinit-node-worker-2 -c agent -- netinit node status --json"
 
@@ -22,7 +25,9 @@ EXEC = "exec -n mesh netinit-node-worker-2 -c agent -- netinit node status --jso
 def replay(by_kind, *, refused=()):
     """kubectl's answers about these objects; lists of kinds that are `refused` are as when the right is missing."""
     given = [(kind, words) for kind, words in RESOURCES.items() if kind not in refused]
-    lists = [{"words": f"get {words} *-o json", "stdout": json.dumps({"kind": "List", "items": by_kind.get(kind, [])})} for kind, words in given]
+    answers = {kind: {"kind": "List", "items": by_kind.get(kind, [])} for kind, _ in given}
+    answers["Secret"] = next(iter(by_kind["Secret"]), {})
+    lists = [{"words": f"get {words} *-o json", "stdout": json.dumps(answers[kind]) if answers[kind] else ""} for kind, words in given]
     maps = {"words": "get configmaps -l *", "stdout": json.dumps({"kind": "List", "items": by_kind["ConfigMap"]})}
     return [maps, *lists]
 
@@ -159,7 +164,7 @@ def test_agents_that_a_quota_refuses_are_counted_and_the_event_says_why(doctor):
 
 
 @pytest.mark.parametrize(("key", "installed", "kind"), [
-    ("mesh.example/agent-not-ready", True, "tainted"), ("netinit.io/agent-not-ready", False, "taint"), ("node-role.kubernetes.io/control-plane", True, None),
+    ("mesh.example/agent-not-ready", True, "tainted"), ("netinit.io/agent-not-ready", False, "taint"), ("netinit.io/old", True, "taint"), ("node-role.kubernetes.io/control-plane", True, None),
 ])  # fmt: skip
 def test_taints_that_keep_pods_away_are_named_with_the_command_that_removes_them(doctor, key, installed, kind):
     cluster = make_cluster()
@@ -196,12 +201,17 @@ def with_istiod(cluster):
     cluster["MutatingWebhookConfiguration"].append({"metadata": {"name": "istio-sidecar-injector"}, "webhooks": [hook]})
 
 
+def with_another_certificate(cluster):
+    pair = make_pair(service_names("netinit-webhook", "mesh"), now=NOW, seconds=90 * 86400)
+    cluster["Secret"] = [{"kind": "Secret", "metadata": {"name": "netinit-webhook-tls", "namespace": "mesh"}, "data": {"tls.crt": base64.b64encode(pair.certificate.encode()).decode()}}]
+
+
 def with_unready_replicas(cluster):
     cluster["Deployment"][0]["status"] = {}
 
 
 @pytest.mark.parametrize(("change", "kind"), [
-    (without_bundle, "no-bundle"), (without_endpoints, "no-endpoints"), (without_namespace, "namespace-deleted"), (with_istiod, "two-injectors"), (with_unready_replicas, "replicas"),
+    (without_bundle, "no-bundle"), (with_another_certificate, "wrong-bundle"), (without_endpoints, "no-endpoints"), (without_namespace, "namespace-deleted"), (with_istiod, "two-injectors"), (with_unready_replicas, "replicas"),
 ])  # fmt: skip
 def test_what_is_wrong_with_webhooks_is_what_lint_finds_and_their_replicas(doctor, change, kind):
     cluster = make_cluster()
@@ -296,7 +306,8 @@ def test_what_may_not_be_read_is_not_known_with_the_right_that_is_missing_and_no
     assert wrong(checks) == {"no-right"}, doctor.text
     assert doctor.done.code == 1
     assert checks["unknown", "no-right"]["subjects"] == [kind]
-    assert f"--verb=list --resource={RESOURCES[kind].split()[0].replace('.v1.', '.')}," in checks["unknown", "no-right"]["remedy"]
+    right = "--verb=get --resource=secrets --resource-name=netinit-webhook-tls" if kind == "Secret" else f"--verb=list --resource={RESOURCES[kind].split()[0].replace('.v1.', '.')}"
+    assert f"{right}, and" in checks["unknown", "no-right"]["remedy"]
     assert "? " in doctor.text
 
 
