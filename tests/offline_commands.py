@@ -48,7 +48,7 @@ def print_files(system: str) -> None:
     own, sys.stdout, sys.stderr = sys.stdout, io.StringIO(), io.StringIO()
     for line in (*COMMANDS, *KUBECTL):
         run(["netinit", *shlex.split(line)], environ)
-    for module in ("kubectl.check", "kubectl.preflight", "kubectl.report", "kubectl.complete", "kubectl.pod_command", "kernel.portable_run"):
+    for module in ("kubectl.check", "kubectl.preflight", "kubectl.doctor", "kubectl.report", "kubectl.complete", "kubectl.pod_command", "kernel.portable_run"):
         __import__(f"netinit.{module}")
     files = [module.__file__ for name, module in sys.modules.items() if name.startswith("netinit") and module is not None]
     print("\n".join(sorted(os.path.relpath(file, ROOT) for file in files if file)), file=own)

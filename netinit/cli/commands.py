@@ -47,7 +47,7 @@ KUBECTL = {  # as in GROUPS
     "audit": ("kubectl.pod_command", "Show which traffic of a pod bypasses the proxy."),
     "verify": ("kubectl.pod_command", "Compare a pod's live rules with those that its manifest asks for."),
     "draw": ("kubectl.pod_command", "Draw the path of packets through a pod's rules."),
-    "doctor": ("kubectl.pod_command", "Find out whether the rules work where a pod runs."),
+    "doctor": ("kubectl.doctor", "Find out whether the rules work where a pod runs, or how the whole cluster is (--cluster)."),
     "watch": ("kubectl.pod_command", "Show how much of a pod's traffic is captured, bypasses the proxy or is dropped, live."),
     "trace": ("kubectl.pod_command", "Follow real packets of a pod through its rules, and compare with what explain predicts."),
     "fix": ("kubectl.fix", "Restore the rules that a pod's manifest asks for."),

@@ -41,7 +41,7 @@ EXAMPLES = {
     "kubectl audit": ("kubectl netinit audit web-1", "kubectl netinit audit deploy/web -o json"),
     "kubectl verify": ("kubectl netinit verify web-1", "kubectl netinit verify deploy/web -n shop"),
     "kubectl draw": ("kubectl netinit draw web-1", "kubectl netinit draw web-1 --to db.shop:5432"),
-    "kubectl doctor": ("kubectl netinit doctor web-1", "kubectl netinit doctor web-1 --source debug"),
+    "kubectl doctor": ("kubectl netinit doctor web-1", "kubectl netinit doctor --cluster"),
     "kubectl watch": ("kubectl netinit watch web-1", "kubectl netinit watch web-1 -o json"),
     "kubectl trace": ("kubectl netinit trace web-1 --to db.shop:5432", "kubectl netinit trace web-1 inbound --to-port 8080"),
     "kubectl fix": ("kubectl netinit fix web-1 --dry-run", "kubectl netinit fix deploy/web --yes"),

@@ -6,7 +6,7 @@ import base64
 import binascii
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import prod
@@ -33,6 +33,9 @@ HOOKS = "MutatingWebhookConfiguration"
 ByKind = Mapping[str, list[Tree]]
 CA_CONFIG_MAP = "istio-ca-root-cert"
 """The ConfigMap with the CA certificate, written by istiod and mounted by sidecars."""
+
+BUNDLE_UNREAD = "bundle-not-judged"
+"""The kind of the finding that a certificate is not read for lack of a package."""
 
 _INJECTOR = "injector"
 _COMPONENT, _OURS = "app.kubernetes.io/name", "netinit-webhook"
@@ -108,15 +111,17 @@ def subject_of(kind: str, tree: Tree) -> str:
 _Found = Iterator[InstallationFinding]
 
 
-def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[InstallationFinding, ...]:
+def lint(
+    trees: Iterable[Tree], *, now: float, whole: bool = True, unread: Collection[str] = ()
+) -> tuple[InstallationFinding, ...]:
     """Return all problems, errors first; `now` is in seconds since the epoch.
 
-    `whole`: the objects are a complete cluster, so an object that is not among them does not exist.
+    `whole`: the objects are a complete cluster, so an object that is not among them does not exist, but for the kinds `unread`.
     """
     by_kind: dict[str, list[Tree]] = {}
     for tree in trees:
         by_kind.setdefault(string(tree.get("kind")), []).append(tree)
-    hooks = list(find_hooks(by_kind, whole=whole))
+    hooks = list(find_hooks(by_kind, whole=whole, unread=unread))
     found = list(_check_templates(by_kind.get("ConfigMap", [])))
     if not hooks:
         return tuple(found) if found and not whole else (_NO_WEBHOOK,)
@@ -125,7 +130,7 @@ def lint(trees: Iterable[Tree], *, now: float, whole: bool = True) -> tuple[Inst
         found += hook.check(now)
     if whole and "Namespace" in by_kind:
         found += _check_namespaces(hooks, by_kind["Namespace"])
-    found += find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole)
+    found += find_missing(by_kind, [hook.parsed for hook in hooks], whole=whole and "ConfigMap" not in unread)
     return sort_findings([*found, *_check_overlaps(hooks)])
 
 
@@ -177,7 +182,7 @@ class Hook:
     """A webhook, the name of its MutatingWebhookConfiguration, and the objects behind it: Service, endpoints, Deployments, Secrets.
 
     `subject`: as findings name it. `service`: namespace and name of its Service, empty if it has a URL. `fails`: pods cannot
-    be created without its answer. `whole`: as in `lint`.
+    be created without its answer. `whole`, `unread`: as in `lint`.
     """
 
     tree: Tree
@@ -188,6 +193,7 @@ class Hook:
     fails: bool
     by_kind: ByKind
     whole: bool
+    unread: Collection[str] = ()
 
     def check(self, now: float) -> _Found:
         """Yield what is wrong; `now` is in seconds since the epoch."""
@@ -245,13 +251,13 @@ class Hook:
         """Find a Service or pods that are missing, and what would stop all pods at once."""
         namespace, name = self.service
         service, severity = f"Service {namespace}/{name}", by_severity(self.fails)
-        if not name:
+        if not name or "Service" in self.unread:
             return
         if not self._services():
             if self.whole or self.by_kind.get("Service"):
                 yield self._explain_no_service(severity)
             return
-        if self.whole and not self._has_ready_pods():
+        if self.whole and "EndpointSlice" not in self.unread and not self.count_ready_endpoints():
             effect = "no pod can be created" if self.fails else "pods are created without a sidecar"
             yield InstallationFinding(
                 severity, "no-endpoints", self.subject,
@@ -283,27 +289,29 @@ class Hook:
         replicas = mapping(deployment.get("spec")).get("replicas", 1)
         scaled = [mapping(tree.get("spec")).get("scaleTargetRef") for tree in self.by_kind.get("HorizontalPodAutoscaler", [])]
         is_scaled = any(mapping(one).get("name") == name_of(deployment) for one in scaled)
-        if not is_scaled and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
+        is_known = not is_scaled and "HorizontalPodAutoscaler" not in self.unread
+        if is_known and isinstance(replicas, int | float) and replicas < _MIN_REPLICAS:
             yield InstallationFinding(
                 WARNING, "one-replica", subject,
                 f"failurePolicy Fail and {replicas:.0f} replica: no pod can be created while it is replaced",
                 "set replicas: 2",
             )  # fmt: skip
         budgets = [mapping(mapping(tree.get("spec")).get("selector")) for tree in self._near("PodDisruptionBudget")]
-        if not any(strings(one.get("matchLabels")).items() <= labels.items() for one in budgets):
+        has_budget = any(strings(one.get("matchLabels")).items() <= labels.items() for one in budgets)
+        if not has_budget and "PodDisruptionBudget" not in self.unread:
             yield InstallationFinding(
                 WARNING, "no-disruption-budget", subject,
                 "failurePolicy Fail without a PodDisruptionBudget: draining nodes may stop all replicas at once",
                 "add a PodDisruptionBudget with minAvailable: 1",
             )  # fmt: skip
 
-    def _has_ready_pods(self) -> bool:
-        """Whether the Service has a ready endpoint, in its EndpointSlices or the older Endpoints."""
+    def count_ready_endpoints(self) -> int:
+        """Count the ready endpoints of the Service, in its EndpointSlices or the older Endpoints."""
         slices = [tree for tree in self._near("EndpointSlice") if labels_of(tree).get(_SLICE_OF) == self.service[1]]
         ends = [mapping(one) for tree in slices for one in sequence(tree.get("endpoints"))]
-        is_ready = any(mapping(one.get("conditions")).get("ready") is not False for one in ends)
+        ready = sum(mapping(one.get("conditions")).get("ready") is not False for one in ends)
         old = [one for tree in self._services("Endpoints") for one in sequence(tree.get("subsets"))]
-        return is_ready or any(sequence(mapping(one).get("addresses")) for one in old)
+        return ready or sum(len(sequence(mapping(one).get("addresses"))) for one in old)
 
     def _check_bundle(self, now: float) -> _Found:
         """Find a CA bundle that is missing, unreadable, expired, or not that of the certificate in the cluster."""
@@ -319,6 +327,13 @@ class Hook:
         try:
             bundle = base64.b64decode(text, validate=True).decode()
             ends = [describe(one).until for one in split_pem(bundle)]
+        except ImportError:  # a plugin of kubectl has no such package beside it
+            yield InstallationFinding(
+                WARNING, BUNDLE_UNREAD, self.subject,
+                "its caBundle is not judged: the Python package cryptography is not installed",
+                "pip install cryptography",
+            )  # fmt: skip
+            return
         except (binascii.Error, UnicodeDecodeError, ConfigError) as error:
             yield InstallationFinding(
                 ERROR, "bad-bundle", self.subject,
@@ -350,7 +365,8 @@ class Hook:
         if not revision or not service or service.startswith("istiod") or not self.parsed.name.endswith(_PATCHED):
             return
         labels = [labels_of(tree) for tree in self.by_kind.get("Deployment", [])]
-        may_run = not self.whole or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
+        is_known = self.whole and "Deployment" not in self.unread
+        may_run = not is_known or any((one.get("app"), one.get(REVISION_LABEL)) == ("istiod", revision) for one in labels)
         who = "an istiod of that revision replaces" if may_run else "no istiod of that revision runs now, but any would replace"
         yield InstallationFinding(
             by_severity(may_run), "claimed-by-istiod", self.subject,
@@ -373,7 +389,7 @@ class Hook:
         return found
 
 
-def find_hooks(by_kind: ByKind, *, whole: bool) -> Iterator[Hook]:
+def find_hooks(by_kind: ByKind, *, whole: bool, unread: Collection[str] = ()) -> Iterator[Hook]:
     """Yield the webhooks that inject sidecars, by their name or path."""
     for tree in by_kind.get(HOOKS, []):
         with contextlib.suppress(ConfigError):  # the API server would have rejected it
@@ -383,6 +399,7 @@ def find_hooks(by_kind: ByKind, *, whole: bool) -> Iterator[Hook]:
                     tree=item, parsed=webhook, configuration=name_of(tree), subject=f"{name_of(tree)}, webhook {webhook.short_name}",
                     service=(string(service.get("namespace")), string(service.get("name"))),
                     fails=item.get("failurePolicy", "Fail") == "Fail", by_kind=by_kind, whole=whole,
+                    unread=unread,
                 )  # fmt: skip
 
 
@@ -449,7 +466,7 @@ def find_missing(by_kind: ByKind, hooks: Sequence[Webhook], *, whole: bool) -> _
                 yield from _check_images(subject_of(kind, tree), images, value)
     for tree in by_kind.get("ConfigMap", []):
         if labels_of(tree).get(_COMPONENT) == _OURS:
-            image = _read_init_image(strings(tree.get("data")).get("values", ""))
+            image = read_init_image(strings(tree.get("data")).get("values", ""))
             yield from _check_images(subject_of("ConfigMap", tree), [image], "initImage.repository")
 
 
@@ -481,7 +498,8 @@ def _check_images(subject: str, images: Sequence[str], value: str) -> _Found:
             )  # fmt: skip
 
 
-def _read_init_image(text: str) -> str:
+def read_init_image(text: str) -> str:
+    """Return the init container's image of the values in a ConfigMap of the webhook's; empty if there is none."""
     try:
         values = mapping(json.loads(text))
     except (ValueError, RecursionError):

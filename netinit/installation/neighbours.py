@@ -39,7 +39,7 @@ def find_neighbours(planned: Sequence[Tree], cluster: ByKind) -> Iterator[Instal
     yield from _check_names(planned, cluster)
     for agent in [tree for tree in planned if tree.get("kind") == "DaemonSet"]:
         for other in cluster.get("DaemonSet", []):
-            yield from _check_agent(agent, other)
+            yield from check_agent(agent, other)
         yield from _check_runtimes(cluster)
 
 
@@ -57,7 +57,8 @@ def _check_names(planned: Sequence[Tree], cluster: ByKind) -> Iterator[Installat
             )  # fmt: skip
 
 
-def _check_agent(agent: Tree, other: Tree) -> Iterator[InstallationFinding]:
+def check_agent(agent: Tree, other: Tree) -> Iterator[InstallationFinding]:
+    """Yield how another DaemonSet gets in the way of an agent's."""
     subject, name = subject_of("DaemonSet", other), name_of(other)
     own_list = "--ownList" in linting.arguments_of(agent)
     if labels_of(other).get(_NAME) == _AGENT and subject != subject_of("DaemonSet", agent):
@@ -92,6 +93,11 @@ def _check_agent(agent: Tree, other: Tree) -> Iterator[InstallationFinding]:
                 f"set node.confName to the file of the network that Multus delegates to{instead}",
                 address_of("node", "installers-that-rewrite-the-list"),
             )  # fmt: skip
+
+
+def is_mesh_agent(daemon_set: Tree) -> bool:
+    """Whether a DaemonSet is the CNI agent of another mesh, by its name."""
+    return any(pattern.search(name_of(daemon_set)) for pattern, _ in _MESH_AGENTS)
 
 
 def _check_runtimes(cluster: ByKind) -> Iterator[InstallationFinding]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, find_hooks, metadata_of
@@ -22,26 +20,31 @@ _WORKLOADS = (
 _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "ReplicationController", "Node"}
 
 
-def survey(context: str, kubeconfig: str) -> list[Tree]:
-    """Return the objects to lint, without unreadable kinds. Raises ClusterError if webhooks cannot be read."""
+def survey(context: str, kubeconfig: str) -> tuple[list[Tree], dict[str, str]]:
+    """Return the objects to lint, and why kinds were not read. Raises ClusterError if webhooks cannot be read."""
     return ask_once(find_access(kubeconfig=kubeconfig, context=context), _survey)
 
 
-async def _survey(client: Client) -> list[Tree]:
+async def _survey(client: Client) -> tuple[list[Tree], dict[str, str]]:
     trees: list[Tree] = []
-    for resource in _LINTED:
+    unread: dict[str, str] = {}
+
+    async def read(resource: Resource, namespace: str = "", *, fields: str = "") -> None:
         try:
-            trees += await _list(client, resource)
+            trees.extend(await _list(client, resource, namespace, fields=fields))
         except ClusterError as error:
             if resource is api.WEBHOOK_CONFIGURATIONS or not error.status:
                 raise
-    with contextlib.suppress(ClusterError):
-        trees += await _list(client, api.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
+            if error.status != api.NOT_FOUND:  # a kind that this cluster does not have
+                unread.setdefault(resource.kind, str(error))
+
+    for resource in _LINTED:
+        await read(resource)
+    await read(api.CONFIG_MAPS, fields=f"metadata.name={CA_CONFIG_MAP}")
     for namespace in sorted({hook.service[0] for hook in find_hooks({HOOKS: trees}, whole=True)} - {""}):
         for resource in (api.SECRETS, api.CONFIG_MAPS):
-            with contextlib.suppress(ClusterError):
-                trees += await _list(client, resource, namespace)
-    return trees
+            await read(resource, namespace)
+    return trees, unread
 
 
 def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:

@@ -38,7 +38,7 @@ RESOURCES = {  # kind -> what kubectl calls it, with its version, because kubect
     AUTHORIZATION: "authorizationpolicies.security.istio.io", ROUTE: "virtualservices.networking.istio.io",
 }  # fmt: skip
 WEBHOOKS = "mutatingwebhookconfigurations"
-_NOT_INSTALLED = "doesn't have a resource type"  # kubectl's words where a CRD is missing: then there are no such objects
+NOT_INSTALLED = "doesn't have a resource type"  # kubectl's words where a CRD is missing: then there are no such objects
 _WORKLOADS = (POD, *dict.fromkeys(kind for kind in KINDS.values() if kind != POD))
 MAX_REASON = 160  # characters of kubectl's error that are shown
 
@@ -58,7 +58,7 @@ class ClusterReader:
         try:
             tree = self.kubectl.get(*words)
         except ClusterError as error:
-            if _NOT_INSTALLED not in str(error):
+            if NOT_INSTALLED not in str(error):
                 self.unread.setdefault(kind, shorten(str(error), MAX_REASON))
             else:
                 self.read.add(kind)

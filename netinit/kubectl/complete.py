@@ -43,7 +43,7 @@ def _propose(before: list[str], last: str) -> Iterator[str]:
         chosen = group.get_command(click.Context(group), before[0])
         for param in chosen.params if chosen else ():
             yield from [name for name in param.opts if name.startswith("--")]
-    elif before[0] != "check":
+    elif before[0] != "check" and "--cluster" not in before:
         named = next((after for word, after in pairwise(before) if word in OF_NAMESPACES[:2]), "")
         for name in _lines("get", "pods,deployments", *(("-n", named) if named else ()), *NAMES):
             kind, _, bare = name.partition("/")

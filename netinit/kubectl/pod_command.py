@@ -85,7 +85,7 @@ class _PodStatus:
         return tuple(_COUNTERS.sub("", text).split("\n"))
 
 
-def make_command(verb: str) -> click.Command:
+def make_command(verb: str, cls: type[click.Command] = click.Command) -> click.Command:
     """Create the command that runs `netinit VERB` for pods; unknown options are passed on."""
     follows = verb in FOLLOWING
 
@@ -98,7 +98,7 @@ def make_command(verb: str) -> click.Command:
     passed_on = click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF THE COMMAND]")
     decorated = add_options(*OPTIONS[verb], chosen, passed_on)(command)
     settings = {"ignore_unknown_options": True}
-    made: click.Command = click.command(verb, help=f"{KUBECTL[verb][1]}\n\n{text}", context_settings=settings)(decorated)
+    made: click.Command = click.command(verb, cls=cls, help=f"{KUBECTL[verb][1]}\n\n{text}", context_settings=settings)(decorated)
     return made
 
 

@@ -104,18 +104,30 @@ class Kubectl:
 
     def get(self, *words: str) -> Tree:
         """The object of `kubectl get WORDS`, or an empty one. Raises ClusterError."""
-        done = self.ask("get", *words, "--ignore-not-found", "-o", "json")
+        found = self._read(words, self.ask(*_list(words)))
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    def get_all(self, asked: Sequence[Sequence[str]]) -> list[Tree | ClusterError]:
+        """What `get` returns or raises for each of these words; kubectl runs for all of them at once."""
+        done = self.ask_all([(_list(words), "") for words in asked])
+        return [self._read(words, one) for words, one in zip(asked, done, strict=True)]
+
+    def _read(self, words: Sequence[str], done: Finished) -> Tree | ClusterError:
         what = f"kubectl get {' '.join(words)}"
         if done.status:
-            raise ClusterError(f"{what}: {describe_failure(done)}")
+            return ClusterError(f"{what}: {describe_failure(done)}")
         if len(done.output) > MAX_BYTES:
-            raise ClusterError(f"{what}: the answer is longer than {MAX_BYTES >> 20} MiB")
+            return ClusterError(f"{what}: the answer is longer than {MAX_BYTES >> 20} MiB")
         if not done.output.strip():
             return {}
         tree = read_json(done.output)
-        if tree is None:
-            raise ClusterError(f"{what}: the answer is not a JSON object; is {self.program} kubectl?")
-        return tree
+        return ClusterError(f"{what}: the answer is not a JSON object; is {self.program} kubectl?") if tree is None else tree
+
+
+def _list(words: Sequence[str]) -> tuple[str, ...]:
+    return "get", *words, "--ignore-not-found", "-o", "json"
 
 
 def read_json(text: str) -> Tree | None:

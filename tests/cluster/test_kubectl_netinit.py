@@ -52,10 +52,11 @@ def find_program(plane):
     return str(plane.assets / "kubectl") if (plane.assets / "kubectl").exists() else shutil.which("kubectl")
 
 
-def ask(plane, tmp_path, *words, namespace=SHOP):
+def ask(plane, tmp_path, *words, namespace=SHOP, kubeconfig=None):
+    """`netinit kubectl WORDS` as the administrator, or with another kubeconfig; without -n where the namespace is empty."""
     (tmp_path / "kubectl").symlink_to(find_program(plane)) if not (tmp_path / "kubectl").exists() else None
-    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(plane.folder / "admin.kubeconfig"), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "netinit", "kubectl", *words, "-n", namespace]
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "KUBECONFIG": str(kubeconfig or plane.folder / "admin.kubeconfig"), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "netinit", "kubectl", *words, *(("-n", namespace) if namespace else ())]
     return subprocess.run(command, capture_output=True, text=True, env=environ, timeout=120, check=False, cwd=Path(__file__).parents[2])
 
 

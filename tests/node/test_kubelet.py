@@ -36,6 +36,7 @@ from netinit.library.rule_reading import Outlook
 from netinit.library.why import why_of_files
 from netinit.options import Options
 from netinit.questions.why.asked import read_asked
+from node_agent import NODE
 from runtime import V4, bridge
 from sidecar import find_envoy, make_bootstrap
 
@@ -140,9 +141,40 @@ def test_without_the_agent_a_pod_waits_and_it_starts_captured_when_the_agent_is_
         pod = cluster.find_pod("shop", "late")
         assert pod["status"]["phase"] == "Pending"
         assert all(set(state_of(pod, one["name"])) <= {"waiting"} for one in containers_of(pod))
+        checks = examine_cluster(cluster)
+        assert checks["error", "pods-wait"]["detail"].startswith("the node's agent does not answer, so this pod waits"), checks
+        assert "pod shop/late" in checks["error", "pods-wait"]["subjects"]
+        assert checks["error", "no-agent-for-pods"]["subjects"] == [f"node {NODE}"]
         allow_the_agent(cluster)
         wait_for_agent(cluster)  # its own pod starts by the very plugin that makes the others wait
         check_captured(runtime, wait_until_ready(cluster, "late"))
+
+
+def examine_cluster(plane):
+    """What `kubectl netinit doctor --cluster` finds, by state and kind."""
+    with start_netinit(plane, "admin", "doctor", "--cluster", "-o", "json") as begun:
+        out, err = begun.communicate(timeout=150)
+    assert out, err
+    return {(one["state"], one["kind"]): one for one in json.loads(out)["checks"]}
+
+
+def test_the_doctor_of_the_cluster_hears_from_the_agent_itself_what_is_missing_on_its_node(cluster, runtime):
+    wait_for_agent(cluster)
+    assert examine_cluster(cluster)["ok", "ready"]["subjects"] == [f"node {NODE}"]
+    executable, kept = runtime.folder / "bin" / "netinit-cni", runtime.folder / "netinit-cni"
+    executable.rename(kept)
+    (executable / "in the way").mkdir(parents=True)  # which no agent removes
+    try:
+        cluster.until(lambda: not any(is_so(pod, "Ready") for pod in agents(cluster)), "the agent is not ready", SECONDS)
+        found = examine_cluster(cluster)["error", "plugin-missing"]
+        assert found["subjects"] == [f"node {NODE}"]
+        assert found["message"].startswith("the plugin is not in place: executable: /host/opt/cni/bin/netinit-cni is missing")
+        assert found["remedy"].startswith(f"kubectl -n {NAMESPACE} logs netinit-node-")
+    finally:
+        (executable / "in the way").rmdir()
+        executable.rmdir()
+        kept.rename(executable)
+        wait_for_agent(cluster)
 
 
 def take_the_agent_away(plane):
@@ -274,7 +306,8 @@ def start_netinit(plane, user, *words):
         **os.environ, "PATH": f"{plane.assets}:{beside}:{os.environ['PATH']}", "HOME": str(plane.folder),
         "KUBECONFIG": str(plane.folder / f"{user}.kubeconfig"), "NETINIT_IMAGE": DEBUG_IMAGE,
     }  # fmt: skip
-    return subprocess.Popen(["kubectl", "netinit", *words, "-n", "open"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+    where = () if "--cluster" in words else ("-n", "open")
+    return subprocess.Popen(["kubectl", "netinit", *words, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 
 def netinit(plane, user, *words, code=0):

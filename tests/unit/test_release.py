@@ -303,6 +303,64 @@ def test_the_pieces_are_made_for_every_change():
     assert any("make release" in step.get("run", "") for step in steps)
 
 
+DOCKER = """#!/bin/sh
+echo "$*" >>"$LOG"
+case "$1" in save) : >"$3" ;; login) cat >/dev/null ;; esac
+"""
+
+
+@pytest.fixture
+def fetch_last_release(tmp_path):
+    """`fetch_last_release(*tags, **variables)`: how the step ends in a repository with a commit for each tag; what docker was asked; its outputs."""
+    (step,) = [one for one in yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))["jobs"]["upgrade"]["steps"] if one.get("id") == "last"]
+    log, outputs, folder = tmp_path / "log", tmp_path / "outputs", tmp_path / "old-images"
+    (tmp_path / "docker").write_text(DOCKER)
+    (tmp_path / "docker").chmod(0o755)
+
+    def run(*tags, **variables):
+        git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.invalid"]
+        subprocess.run([*git, "init", "--quiet"], check=True)
+        for tag in tags:
+            subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", "x"], check=True)
+            subprocess.run([*git, "tag", tag], check=True) if tag else None
+        given = {"REGISTRY": "registry.example", "REGISTRY_USER": "", "TOKEN": "secret", "GITHUB_REPOSITORY": "Mesh/NetInit", "GITHUB_ACTOR": "ann", "LOG": log}
+        environ = {**os.environ, **given, "FOLDER": folder, "GITHUB_OUTPUT": outputs, "PATH": f"{tmp_path}:{os.environ['PATH']}", **variables}
+        done = subprocess.run(["bash", "-e", "-c", step["run"]], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
+        read = lambda path: path.read_text().splitlines() if path.exists() else []  # noqa: E731
+        return done, read(log), read(outputs)
+
+    run.folder = folder
+    return run
+
+
+def test_the_last_release_is_that_before_this_commit_and_its_three_images_are_saved(fetch_last_release):
+    done, asked, outputs = fetch_last_release("v0.1.0", "v0.2.0", "v0.3.0")
+    assert (done.returncode, outputs) == (0, [f"folder={fetch_last_release.folder}"]), done.stderr
+    names = ["netinit", "netinit-node", "netinit-webhook"]
+    assert asked[0] == "login registry.example --username ann --password-stdin"
+    assert [one for one in asked if one.startswith("pull")] == [f"pull --quiet registry.example/mesh/{name}:0.2.0" for name in names]
+    assert {path.name for path in fetch_last_release.folder.iterdir()} == {f"{name}.tar" for name in names}
+    assert "secret" not in done.stdout + done.stderr + "".join(asked)
+
+
+def test_before_the_first_release_there_is_nothing_to_upgrade_from_and_nobody_is_asked(fetch_last_release):
+    done, asked, outputs = fetch_last_release("", "v0.1.0")
+    assert (done.returncode, asked, outputs) == (0, [], []), done.stderr
+    assert "::notice::no release is tagged yet" in done.stdout
+
+
+def test_the_forge_s_token_is_given_to_no_other_registry(fetch_last_release):
+    done, asked, outputs = fetch_last_release("v0.2.0", "", REGISTRY_USER="robot")
+    assert (done.returncode, len(outputs)) == (0, 1), done.stderr
+    assert not any(one.startswith("login") for one in asked)
+
+
+def test_a_release_without_a_registry_is_an_error(fetch_last_release):
+    done, _, outputs = fetch_last_release("v0.2.0", "", REGISTRY="")
+    assert (done.returncode, outputs) == (1, [])
+    assert "::error::the variable REGISTRY is not set" in done.stdout
+
+
 def test_the_lock_of_what_signs_has_hashes():
     text = (ROOT / "requirements/release.txt").read_text("utf-8")
     packages = re.findall(r"^([a-z0-9-]+)==", text, re.MULTILINE)

@@ -11,7 +11,7 @@ import click
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.sanitize import lines
 from netinit.base.tree import Tree
-from netinit.cli.console import answer_either
+from netinit.cli.console import answer_either, note
 from netinit.cli.flags import json_option, optional_packages
 from netinit.cli.values import takes
 from netinit.inject.deciding import yaml_texts
@@ -39,14 +39,16 @@ def command(files: tuple[str, ...], context: str, kubeconfig: str, as_json: bool
         raise OptionError("-f: no manifests are given; name files, or a cluster with --context or --kubeconfig")
     if files and (context or kubeconfig):
         raise OptionError("-f: contradicts --context and --kubeconfig; give manifests or a cluster")
+    unread: dict[str, str] = {}
     if files:
         trees = _read(files)
     else:
         remedy = "pip install 'netinit[kubernetes]'; or give manifests with -f"
         with optional_packages("reading a cluster needs a package that is", remedy):
             from netinit.installation.survey import survey
-        trees = survey(context, kubeconfig)
-    return show_findings(lint(trees, now=time.time(), whole=not files), as_json=as_json)
+        trees, unread = survey(context, kubeconfig)
+    note([f"{kind}s are not judged: {why}" for kind, why in unread.items()])
+    return show_findings(lint(trees, now=time.time(), whole=not files, unread=unread), as_json=as_json)
 
 
 def show_findings(found: Sequence[InstallationFinding], *, as_json: bool) -> int:

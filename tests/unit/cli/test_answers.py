@@ -18,7 +18,7 @@ LINES = {
     "doctor": "netinit doctor --json",
     "installation": "netinit webhook lint --json -f /dev/null",
 }
-ELSEWHERE = {"assertions", "compare", "config", "plan", "verify", "trace", "watch", "check-inject", "kubectl", "kubectl-check", "why"}  # files, or tested where they are made
+ELSEWHERE = {"assertions", "cluster-doctor", "compare", "config", "plan", "verify", "trace", "watch", "check-inject", "kubectl", "kubectl-check", "why"}  # files, or tested where they are made
 
 
 @pytest.mark.parametrize("name", LINES)

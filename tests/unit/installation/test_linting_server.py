@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 
 import pytest
 
@@ -118,3 +119,20 @@ def test_a_server_that_may_be_away_is_found(trees, whole, found):
 def test_a_bundle_that_is_not_trusted_is_found(bundle, severity, kind, message):
     assert find(hook(bundle=bundle), SERVICE, ENDPOINTS) == [(severity, kind, SUBJECT, message)]
     assert bool(find(hook(bundle=bundle), SERVICE, ENDPOINTS, whole=False)) is bool(bundle), "manifests may have none"
+
+
+def test_without_cryptography_a_bundle_is_not_judged_and_all_else_is(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    found = {one.kind: one for one in lint([hook(), DEFAULT, MESH], now=NOW)}
+    assert {"bundle-not-judged", "no-service"} <= {*found}
+    assert (found["bundle-not-judged"].severity, found["bundle-not-judged"].remedy) == ("warning", "pip install cryptography")
+
+
+@pytest.mark.parametrize(("kind", "trees"), [
+    ("Service", []), ("EndpointSlice", [SERVICE]), ("PodDisruptionBudget", [SERVICE, ENDPOINTS, deployment(replicas=2)]),
+    ("HorizontalPodAutoscaler", [SERVICE, ENDPOINTS, BUDGET, deployment(replicas=1)]),
+])  # fmt: skip
+def test_nothing_is_concluded_from_kinds_that_were_not_read(kind, trees):
+    known = [hook(), MESH, *trees]
+    assert {one.kind for one in lint(known, now=NOW)} & KINDS
+    assert not {one.kind for one in lint(known, now=NOW, unread={kind})} & KINDS

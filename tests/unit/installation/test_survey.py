@@ -59,7 +59,7 @@ def cluster(tmp_path):
 
 
 def read(cluster):
-    return [f"{tree['kind']}/{tree['metadata']['name']}" for tree in survey("", cluster.kubeconfig)]
+    return [f"{tree['kind']}/{tree['metadata']['name']}" for tree in survey("", cluster.kubeconfig)[0]]
 
 
 def test_secrets_and_config_maps_are_read_in_the_namespaces_of_the_webhooks_alone(cluster):
@@ -75,10 +75,26 @@ def test_secrets_and_config_maps_are_read_in_the_namespaces_of_the_webhooks_alon
     assert "fieldSelector=metadata.name%3D" in all_namespaces
 
 
-def test_kinds_that_may_not_be_read_are_left_out(cluster):
+def test_kinds_that_may_not_be_read_are_left_out_and_named(cluster):
     refused = ["/api/v1/services", "/api/v1/configmaps", "/api/v1/namespaces/mesh/secrets", "/apis/networking.istio.io/v1beta1/proxyconfigs"]
     cluster.lists = {**dict.fromkeys(refused, 403), WEBHOOKS: [HOOK], "/api/v1/namespaces": [named("mesh")]}
     assert read(cluster) == ["MutatingWebhookConfiguration/injector", "Namespace/mesh"]
+    _, unread = survey("", cluster.kubeconfig)
+    assert {*unread} == {"Service", "ConfigMap", "Secret", "ProxyConfig"}
+    assert all("403" in why for why in unread.values())
+
+
+def test_kinds_that_this_cluster_does_not_have_are_not_called_unread(cluster):
+    cluster.lists = {WEBHOOKS: [HOOK], "/apis/networking.istio.io/v1beta1/proxyconfigs": 404}
+    assert survey("", cluster.kubeconfig)[1] == {}
+
+
+def test_lint_concludes_nothing_from_kinds_that_may_not_be_read_and_says_which(cluster, run):
+    refused = ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/apis/policy/v1/poddisruptionbudgets"]
+    cluster.lists = {**dict.fromkeys(refused, 403), WEBHOOKS: [HOOK], "/api/v1/namespaces": [named("mesh")]}
+    done = run(f"netinit webhook lint --kubeconfig {cluster.kubeconfig}".split())
+    assert "there is no Service" not in done.out
+    assert "note: Services are not judged: " in done.err
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
