@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Number = Callable[[Written], Written]  # gives rules what is known only when they are written: the numbers of sets
     Live = Mapping[tuple[str, str], Sequence[TableEntry]]  # entries by table and chain
 
+ENOPROTOOPT = 92  # no module has these socket options
 ATTEMPTS = 20  # at a table that programs without the lock change all the time
 
 
@@ -100,7 +101,7 @@ def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdi
     """
     for _ in range(ATTEMPTS):
         try:
-            hooks, first, entries = read_whole(family, edit.table)
+            hooks, first, entries = _read(family, edit.table)
         except OSError as error:
             if error.errno == netlink.EFBIG:
                 raise ValueError(f"it has more than {MAX_BYTES >> 20} MB of rules: remove those that are not needed") from None
@@ -124,3 +125,16 @@ def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdi
                 kernel.add_counters(edit.table, counters)
         return
     raise OSError(EAGAIN, f"legacy table {edit.table} changes all the time")
+
+
+def _read(family: Family, table: str) -> tuple[int, tuple[int, ...], bytes]:
+    """Return a table, which reading creates, as `read_whole`; the kernel may have to load the module of legacy tables first."""
+    try:
+        return read_whole(family, table)
+    except OSError as error:
+        if error.errno != ENOPROTOOPT:
+            raise
+    from netinit.kernel.extensions import load_legacy_tables  # once, on a node where nobody has used legacy tables
+
+    load_legacy_tables(family)
+    return read_whole(family, table)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from _socket import SOCK_RAW, socket
 from _struct import pack
 
-from netinit.base.net import Family
+from netinit.base.net import IPV6, Family
 from netinit.kernel import Closing, libc, netlink
 from netinit.kernel.netlink import attribute
 from netinit.kernel.snapshot.legacy_tables import GET_INFO, INFO_SIZE, LEVELS, RAW_PROTOCOL
@@ -26,6 +26,18 @@ ABSENT = (ENOENT, EPROTONOSUPPORT)  # no such extension; not this revision
 def has_legacy_table(family: Family, table: str) -> bool:
     """Whether legacy iptables has this table; creates it. Raises OSError if the kernel does not say."""
     return _ask_legacy(family, GET_INFO, pack("=32s", table.encode()), INFO_SIZE, (ENOENT, EINVAL, ENOPROTOOPT))
+
+
+def load_legacy_tables(family: Family) -> None:
+    """Let the kernel load the module of legacy tables (ip_tables, ip6_tables), if it can.
+
+    Their socket options load no module. nf_tables' compatibility layer does, by the names of matches, and that of ICMP is
+    in the same module (its aliases are ipt_icmp, ip6t_icmp6).
+    """
+    try:
+        has_nft_extension(family, MATCH, "icmp6" if family is IPV6 else "icmp", 0)
+    except OSError:  # a kernel without nf_tables: only modprobe can load it there
+        return
 
 
 def has_legacy_extension(family: Family, kind: int, name: str, revision: int) -> bool:

@@ -30,7 +30,8 @@ MEMORY = 2 << 30  # bytes of address space
 MAX_OUTPUT = 1 << 28  # bytes that it may write to a file
 _REFUSED = (1, 13)  # EPERM, EACCES
 _SECONDS_TO_READ = 10.0  # one small file, perhaps on a file system that the pod serves itself
-_NS_GET_USERNS, _NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
+NS_GET_USERNS, NS_GET_NSTYPE = 0xB701, 0xB703  # ioctl_ns(2)
+_NO_DIRECTION = {"ppc64le": 1 << 29}  # _IOC_NONE of asm/ioctl.h in a request, by machine; elsewhere 0
 _OPENING = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 
 
@@ -288,10 +289,15 @@ def _suggest(number: int | None) -> str:
     return "--pid needs a running process, --netns a namespace's path or name"
 
 
+def request_of(number: int, machine: str) -> int:
+    """Return a request of ioctl(2) that has no argument, as the machine (of uname(2)) encodes it."""
+    return number | _NO_DIRECTION.get(machine, 0)
+
+
 def _kind(descriptor: int) -> int | None:
     """Return the CLONE_ flag of a namespace's kind, 0 for anything else, None if the kernel cannot say (before 4.11)."""
     try:
-        return int(fcntl.ioctl(descriptor, _NS_GET_NSTYPE))
+        return int(fcntl.ioctl(descriptor, request_of(NS_GET_NSTYPE, posix.uname().machine)))
     except OSError:
         of_namespaces = posix.stat(namespaces.OWN).st_dev
         return None if posix.fstat(descriptor).st_dev == of_namespaces else 0
@@ -300,7 +306,7 @@ def _kind(descriptor: int) -> int | None:
 def _find_owner(namespace: int) -> int:
     """Return a descriptor of the owning user namespace; -1 if it is this process's own or unknown."""
     try:
-        owner = fcntl.ioctl(namespace, _NS_GET_USERNS)
+        owner = fcntl.ioctl(namespace, request_of(NS_GET_USERNS, posix.uname().machine))
     except OSError:
         return -1  # not permitted (EPERM), or a kernel before 4.9: entering shows the rest
     if identify(owner) == identify("/proc/self/ns/user"):
