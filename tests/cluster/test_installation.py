@@ -61,6 +61,10 @@ def test_objects_and_pods_with_all_that_operators_can_set_are_taken(clean, tmp_p
             template = tree["spec"]["template"]
             pod = clean.pod(NAMESPACE, {"apiVersion": "v1", "kind": "Pod", "metadata": {**template["metadata"], "name": tree["kind"].lower()}, "spec": template["spec"]})
             assert "sha256:" in pod["spec"]["containers"][0]["image"]
+    for tree in trees:  # lint of a later test would find them
+        if tree["kind"] in {"Deployment", "DaemonSet", "ConfigMap"}:
+            group = "api/v1" if tree["kind"] == "ConfigMap" else "apis/apps/v1"
+            clean.ask("DELETE", f"/{group}/namespaces/{NAMESPACE}/{tree['kind'].lower()}s/{tree['metadata']['name']}")
 
 
 def as_account(plane, account, method, path, body=None, *, node="", kind="application/json-patch+json"):
