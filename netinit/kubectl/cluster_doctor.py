@@ -62,7 +62,7 @@ BESIDE_A_WEBHOOK = {  # in the namespace of its Service
 }  # fmt: skip
 TITLES = {
     NODES: "Nodes", WEBHOOKS: "Webhooks", RELEASES: "Releases", LEFTOVERS: "Leftovers of removed releases",
-    EVENTS: "Told in events", ACCESS: "Not read",
+    EVENTS: "Warnings in events", ACCESS: "Not read",
 }  # fmt: skip
 
 

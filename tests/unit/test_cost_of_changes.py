@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "netinit"
 OTHER_CLASSIC = ("inject/", "webhook/", "cli/inject/", "cli/webhook/")  # where `classic` is a form of the injector's configuration
 HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in its dialects: another layout or backend of ours does not touch them
-    "live/host_probes.py", "pods/probe/host_probe_rules.py", "node/sweep.py", "node/metrics.py", "node/settings.py",
+    "live/host_probes.py", "pods/probe/host_probe_rules.py", "pods/probe/probe_rules.py", "node/sweep.py", "node/metrics.py", "node/settings.py",
 )  # fmt: skip
 IN_AN_AMBIENT_MESH = ("inject/deciding/warnings.py",)  # the sentence about annotations that Istio's agent does not read
 EARLIER = ("rules/infer_options/release_plans.py",)  # rules of earlier releases of Istio, which nobody changes any more

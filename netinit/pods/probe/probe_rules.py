@@ -12,7 +12,7 @@ from netinit.backends import base_of
 from netinit.backends.legacy_edits import make_edit
 from netinit.backends.lock import XtablesLock
 from netinit.base.errors import ApplyError, BusyError
-from netinit.base.net import FULL_MASK, Family, number_of
+from netinit.base.net import Family, number_of
 from netinit.base.records import Record
 from netinit.base.snapshot import INET
 from netinit.base.system import posix
@@ -29,10 +29,10 @@ from netinit.rules.foreign_targets import SourceNat
 from netinit.rules.iptables.sets import SET_INFO, SET_REVISION
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import Owner, Protocol
+from netinit.rules.matches.packet import Protocol
 from netinit.rules.model import NAT
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, settle
-from netinit.rules.structs import pad
+from netinit.rules.structs import OWNER, OWNER_SOCKET, pad
 from netinit.rules.targets import Jump
 from netinit.rules.xtables import building
 from netinit.rules.xtables.editing import TableEdit
@@ -65,8 +65,11 @@ class ProbeRule(Record):
     def find_matches(self, set_number: int) -> tuple[Match, ...]:
         """Return the matches of iptables, with the kernel's number of the set."""
         asked = pad("set", SET_REVISION, pack(SET_INFO, set_number, 1, 0))
-        in_set = UnknownMatch(text=f"-m set --match-set {self.set_name} dst", kept=asked)
-        return Owner(kind="uid", first=0, last=FULL_MASK), Protocol(name="tcp"), in_set
+        of_any_socket = pad("owner", 1, pack(OWNER, 0, 0, 0, 0, OWNER_SOCKET, 0))
+        return (
+            UnknownMatch(text="-m owner --socket-exists", kept=of_any_socket), Protocol(name="tcp"),
+            UnknownMatch(text=f"-m set --match-set {self.set_name} dst", kept=asked),
+        )  # fmt: skip
 
 
 def write_probe_rules(backend: str, rules: Sequence[ProbeRule], sender: int | None) -> None:
@@ -203,7 +206,8 @@ def _hook_of_postrouting() -> tuple[int, int]:
 def _write_native_rule(rule: ProbeRule, sender: int) -> bytes:
     writer = RuleBuilder(INET, [])
     writer.limit_protocol("tcp")
-    Owner(kind="uid", first=sender, last=sender).express(writer)
+    writer.load("meta", numbers.META_SKUID)
+    writer.compare(pack("=I", sender))
     writer.limit_family(rule.family)
     writer.load("payload", numbers.NETWORK_HEADER, *numbers.ADDRESSES[rule.family][1])
     writer.add(b"lookup", (1, name(rule.set_name)), (2, REGISTER), (5, 0))
