@@ -37,11 +37,15 @@ def explain_unread(error: OSError) -> str:
 
 
 class Unknown(Record):
-    """Something that could not be read, and why. `is_forbidden`: not permitted, so it may not exist at all."""
+    """Something that could not be read, and why.
+
+    `is_forbidden`: not permitted, so it may not exist at all; `may_capture`: nor is it known, then, that nothing captures packets.
+    """
 
     place: str
     reason: str
     is_forbidden: bool = False
+    may_capture: bool = False
 
 
 class NftTable(Record):

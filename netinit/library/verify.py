@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from netinit.base.errors import OptionError
+from netinit.base.errors import BackendUnavailableError, OptionError
 from netinit.base.snapshot import Snapshot
 from netinit.inject.deciding.podfile import PodFacts
 from netinit.library.parameters import Files, Pods, choose_pods, list_files, name_place
 from netinit.library.rule_reading import PodChoice, find_known, read_dumps
 from netinit.live.lost_answers import LostAnswers
+from netinit.live.unfollowed import list_hidden
 from netinit.options import Options, SettledOptions
 from netinit.options.command_line import format_options
 from netinit.questions.listening import examine_pod, require
@@ -93,7 +94,10 @@ def read_pod(options: Options, pods: PodChoice) -> PodFacts:
 
 
 def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyTarget:
-    """Find the options to compare with. `is_given`: whether the options name rules. Raises OptionError, ParseError."""
+    """Find the options to compare with. `is_given`: whether the options name rules.
+
+    Raises OptionError, ParseError, BackendUnavailableError.
+    """
     if options.cleanup_only:
         raise OptionError("--cleanup-only: verify compares with rules; remove it (netinit remove --dry-run lists the rules)")
     kept = {name: getattr(options, name) for name in KEPT}
@@ -117,7 +121,11 @@ def find_target(options: Options, pods: PodChoice, *, is_given: bool) -> VerifyT
         gaps = () if inferred.recorded else describe_gaps(inferred)
         notes = (f"no options were given; those that {origin}: {format_options(target)}", *unread, *gaps)
         return VerifyTarget(target, notes, snapshot=snapshot, shown=None if inferred.recorded else inferred)
-    return VerifyTarget(None, mesh=read_live(options).rules.other_mesh)
+    rules = read_live(options).rules
+    if rules.snapshot and (hidden := list_hidden(rules.snapshot)):
+        what = " and ".join(hidden)
+        raise BackendUnavailableError(f"whether rules are here is not known: {what} may not be read by this user: run netinit as root")
+    return VerifyTarget(None, mesh=rules.other_mesh)
 
 
 def compare(

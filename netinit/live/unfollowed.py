@@ -112,6 +112,11 @@ def describe_node_program(program: AttachedProgram) -> str:
     return f"BPF {program} acts on every process of the node: it may redirect connections before any rule sees them"
 
 
+def list_hidden(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return what may not be read here and may capture packets."""
+    return tuple([one.place for one in snapshot.unknown if one.may_capture])
+
+
 def warn_of_hidden(snapshot: Snapshot) -> Iterator[str]:
     """Yield warnings about BPF programs of the node, and about what may not be read here."""
     yield from [describe_node_program(one) for one in snapshot.programs if one.is_of_node]

@@ -112,6 +112,9 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
         table = next((rule.table for rule in host.rules_to_lo(snapshot, family)), 0)
         warnings += notice_size(sum([len(chain.rules) for chain in own.chains]), family)
         rulesets[name][family] = replace(resolve_sets(own, contents), routing_table=table, unread=unread, foreign=live.foreign[family])
+    if all(one.is_foreign for loaded in rulesets.values() for one in loaded.values()):  # so that hidden ones may capture
+        unread += unfollowed.list_hidden(snapshot)
+        rulesets = {name: {family: replace(one, unread=unread) for family, one in loaded.items()} for name, loaded in rulesets.items()}
     empty = not places and not any(live.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     around = {family: surroundings_of(snapshot, family) for family in families}

@@ -347,10 +347,25 @@ def test_a_huge_table_is_an_error_that_names_it(monkeypatch):
             backend.commit(change)
 
 
-def test_what_a_plain_user_may_not_list_is_unknown_and_not_taken_for_no_rules():
-    user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *(f"--{kind}-caps=+net_admin,+net_raw" for kind in ("inh", "ambient"))]
+USER = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *(f"--{kind}-caps=+net_admin,+net_raw" for kind in ("inh", "ambient"))]
+EXPLAIN = ("explain", "outbound", "--live", "--to", "10.0.0.1:80")
+FOREIGN = "*nat\n-A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001\nCOMMIT\n"
+
+
+def test_tables_that_a_user_may_not_list_are_not_taken_for_none():
     with NetworkNamespace("plain") as pod:
-        load(pod, LEGACY, IPV4, "*nat\n-A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001\nCOMMIT\n")
-        done = run_tool(pod, "explain", "outbound", "--live", "--to", "10.0.0.1:80", prefix=user)
-    assert (done.returncode, done.stdout.split(":")[0]) == (0, "unknown"), done
-    assert "legacy tables of IPv4 (named to root alone)" in done.stdout
+        load(pod, LEGACY, IPV4, FOREIGN)
+        explained, verified = run_tool(pod, *EXPLAIN, prefix=USER), run_tool(pod, "verify", prefix=USER)
+    assert (explained.returncode, explained.stdout.split(":")[0]) == (0, "unknown"), explained
+    assert "legacy tables of IPv4" in explained.stdout
+    assert (verified.returncode, verified.stdout) == (1, "")
+    assert "whether rules are here is not known: legacy tables of IPv4 and legacy tables of IPv6 may not be read by this user: run netinit as root" in verified.stderr
+
+
+def test_rules_that_a_user_may_list_count_beside_tables_that_it_may_not():
+    with NetworkNamespace("plain") as pod:
+        load(pod, LEGACY, IPV4, "*nat\nCOMMIT\n")
+        apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
+        explained, verified = run_tool(pod, *EXPLAIN, prefix=USER), run_tool(pod, "verify", prefix=USER)
+    assert (explained.stdout.split(":")[0], verified.returncode) == ("captured", 0), (explained, verified)
+    assert "legacy tables of IPv4 may not be read here" in verified.stderr

@@ -38,7 +38,8 @@ def read(unknown: list[Unknown]) -> tuple[LegacyTable, ...]:
     for family in FAMILIES:
         names = detect.legacy_tables(family)
         if names is None and not _is_unused(family):
-            unknown.append(Unknown(place=f"legacy tables of {family.name} (named to root alone)", reason="not by this user"))
+            reason = "the kernel names them only to root"
+            unknown.append(Unknown(place=f"legacy tables of {family.name}", reason=reason, is_forbidden=True, may_capture=True))
         found += [read_table(family, table) for table in names or ()]
     return tuple(found)
 

@@ -130,4 +130,4 @@ def test_legacy_tables_that_may_not_be_listed_are_none_where_no_module_makes_any
     monkeypatch.setattr(legacy_tables.detect, "legacy_tables", lambda _: None)
     found = []
     assert legacy_tables.read(found) == ()
-    assert [(one.place, one.is_forbidden) for one in found] == [(f"legacy tables of {one} (named to root alone)", False) for one in unknown]
+    assert [(one.place, one.is_forbidden, one.may_capture) for one in found] == [(f"legacy tables of {one}", True, True) for one in unknown]
