@@ -146,6 +146,22 @@ def servers_of_this_process() -> Iterator[Callable[..., Any]]:
         yield own
 
 
+@pytest.fixture(scope="session", autouse=True)
+def proofs_of_this_process() -> Iterator[None]:
+    """Lint proves once for all tests of this process which of the same options have no effect: half of a second for some options."""
+    proofs = import_module("netinit.questions.lint.effect_proof")
+    find, known = proofs.find_without_effect, dict[Any, tuple[Any, ...]]()
+
+    def find_once(*asked: Any) -> tuple[Any, ...]:
+        if asked not in known:
+            known[asked] = tuple(find(*asked))
+        return known[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proofs, "find_without_effect", find_once)
+        yield
+
+
 @pytest.fixture
 def pod(require_netns: None) -> Iterator[Pod]:
     """A fresh pod with IPv4 and IPv6 and nobody in it; `start_servers(pod)` brings the usual players."""
