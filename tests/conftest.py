@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import difflib
 import functools
 import gc
 import os
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -26,6 +28,8 @@ from randomness import some
 from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
 
 ROOT = Path(__file__).parent.parent
+XTABLES_LOCK = Path("/run/xtables.lock")
+CLONE_NEWNS, MS_BIND, MS_REC, MS_PRIVATE = 0x20000, 0x1000, 0x4000, 0x40000  # linux/sched.h, linux/mount.h
 # No example fails for being slow: how long it takes depends on what else the machine does. The same examples each time, so
 # that a change is judged by what it changed; `--hypothesis-profile new-examples`, which `make prove` gives, draws others.
 PROFILES = {"netinit": True, "new-examples": False}
@@ -44,6 +48,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--update-golden", action="store_true", help="rewrite the golden files with what the code says now")
 
 
+def have_own_lock() -> None:
+    """This process gets a file of its own at the path of the machine's lock of iptables, and so does all that it starts.
+
+    Else a test waits for what others hold, for longer than `apply` does on a busy machine. Nothing where mounts are refused.
+    """
+    libc = ctypes.CDLL(None)
+    if os.geteuid() or not XTABLES_LOCK.parent.is_dir() or libc.unshare(CLONE_NEWNS):
+        return
+    if not XTABLES_LOCK.exists():
+        XTABLES_LOCK.touch(mode=0o600)
+    with tempfile.NamedTemporaryFile(prefix="xtables-lock-") as own:  # the mount keeps the file
+        if not libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None):
+            libc.mount(own.name.encode(), bytes(XTABLES_LOCK), None, MS_BIND, None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """What all tests of a session share: examples that are the same each time, programs that are found, signals that are heard."""
     if config.getoption("--hypothesis-profile") != "new-examples":
@@ -51,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
         providers._get_local_constants = lambda: providers._local_constants  # type: ignore[attr-defined]
     sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type] # jsonschema imports it, which parses 38 grammars, for addresses that nobody checks
     os.environ["PATH"] = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin", "/sbin"])  # as after `su`
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        have_own_lock()
     # A session behind `&` of a script or behind nohup ignores these, and so would what tests start and interrupt.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) == signal.SIG_IGN:
@@ -144,6 +165,22 @@ def servers_of_this_process() -> Iterator[Callable[..., Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("server_processes._begin", lab_servers.Child)
         yield own
+
+
+@pytest.fixture(scope="session", autouse=True)
+def proofs_of_this_process() -> Iterator[None]:
+    """Lint proves once for all tests of this process which of the same options have no effect: half of a second for some options."""
+    proofs = import_module("netinit.questions.lint.effect_proof")
+    find, known = proofs.find_without_effect, dict[Any, tuple[Any, ...]]()
+
+    def find_once(*asked: Any) -> tuple[Any, ...]:
+        if asked not in known:
+            known[asked] = tuple(find(*asked))
+        return known[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proofs, "find_without_effect", find_once)
+        yield
 
 
 @pytest.fixture

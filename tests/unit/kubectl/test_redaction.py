@@ -13,6 +13,7 @@ from netinit.inject.adding.kubernetes_types import json_types
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.pod_options import ANNOTATIONS
 from netinit.kubectl.redaction import is_allowed, redact, trim_version
+from sweeps import choose
 
 ADDRESSES = ["10.1.2.3", "v10.1.2.3", "10.1.2.3_a", "ip-10-1-2-3.ec2.internal", "10-1-2-3.shop.pod.cluster.local", "10-1-2-3", "10.1.2.3.nip.io", "fe80::42:aff:fe01:203", "02:42:0a:01:02:03", "02-42-0a-01-02-03", "0242.0a01.0203", "0042:0aff:fe01:0203", "0a-01-02-03", "0a:01:02:03", "0a010203", "0xa010203", "0x0A010203", "167838211", "::ffff:10.1.2.3", "64:ff9b::a01:203", "64:ff9b::10.1.2.3", "ff02::1:ff01:203", "fd00::a01:203", "010.001.002.003"]
 NAMES = ["to_shop", "shop", "shop-db", "istiod.corp.internal", "registry.corp.internal/team/proxy", "API_TOKEN", "hunter2-secret", "payroll", "KUBE-SEP-X7Q2", "vethd34db33f", "cali12ab34cd56", "оплата", "b3BhcXVl"]
@@ -93,14 +94,14 @@ def test_a_version_is_cut_where_a_vendor_s_own_part_begins(version, cut):
 
 
 @pytest.mark.parametrize("piece", ['"\\', '"', '"a ', "aa ", "== aa", "== aa, ", ":", "a:", "1.", "x86_64_", "--comment ", "a b-c "])
-def test_a_hostile_text_of_a_megabyte_takes_time_in_proportion_to_its_length(piece):
+def test_a_long_hostile_text_takes_time_in_proportion_to_its_length(piece):
     redact("warm up", {})
     taken = []
-    for size in (1 << 16, 1 << 19):
+    for size in (1 << 16, choose(1 << 18, 1 << 19)):
         begun = time.process_time()
         redact(piece * (size // len(piece)) + "x", {})
         taken.append(time.process_time() - begun)
-    assert taken[1] < 8 * 6 * taken[0] + 0.5, taken
+    assert taken[1] < choose(4, 8) * 6 * taken[0] + 0.5, taken
 
 
 def test_examples_of_documentation_are_not_netinit_s_own_words():

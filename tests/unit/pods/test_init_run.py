@@ -61,14 +61,14 @@ def test_lint_is_asked_about_each_pair_of_options_that_it_objects_to_and_about_l
     values = [(flag, value) for flag in RunOptions.flags if flag.field not in OF_OTHERS for value in values_of(flag.kind)]
     pairs = [(one, other) for one, other in combinations(values, 2) if one[0] is not other[0]]
     objected, silent, asked = 0, 0, 0
-    for one, other in choose(pairs[::13], pairs[::3]):
+    for one, other in choose(pairs[::31], pairs[::3]):
         options = with_values((one[0].field, one[1]), (other[0].field, other[1]))
         if options is None:
             continue
         found, may = objections(options), may_contradict(options)
         assert may or not found, (one[0].label, one[1], other[0].label, other[1], found)
         objected, silent, asked = objected + bool(found), silent + (not found), asked + (may and not found)
-    assert min(objected, silent) > 100
+    assert min(objected, silent) > choose(40, 100)
     assert asked < silent / 2
 
 

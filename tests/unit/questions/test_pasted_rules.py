@@ -20,6 +20,7 @@ from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.nft import plan_tables, render_tables, write_steps
+from sweeps import choose
 
 WORDS = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "--ipv6", "off", "--istio-exact"]
 OPTIONS = Options.from_argv(WORDS)
@@ -327,7 +328,10 @@ def test_foreign_rules_that_may_drop_captured_packets_but_let_none_escape_are_a_
     assert any("captured or dropped, never past the proxy" in text for text in found.warnings)
 
 
-@pytest.mark.parametrize("product", [path.name for path in sorted(PRODUCTS.iterdir())])
+OF_PRODUCTS = [path.name for path in sorted(PRODUCTS.iterdir())]
+
+
+@pytest.mark.parametrize("product", choose(OF_PRODUCTS[::3], OF_PRODUCTS))
 def test_recorded_rules_of_products_are_read_and_judged_beside_a_plan(product):
     source = read_rules([(product, (PRODUCTS / product).read_text())], PLAIN)
     assert source.name == f"the options beside {product}"
@@ -359,7 +363,7 @@ def mutate(text, chance):
 def test_no_text_is_an_internal_error(form):
     chance = random.Random(form)
     read = 0
-    for _ in range(150):
+    for _ in range(choose(60, 150)):
         text = mutate(FORMS[form], chance)
         name_form(text)
         try:
@@ -367,7 +371,7 @@ def test_no_text_is_an_internal_error(form):
             read += 1
         except NetinitError as error:
             assert str(error).isprintable() or "\n" in str(error)
-    assert read > 10
+    assert read > choose(2, 10)
 
 
 def test_no_objects_of_nft_are_an_internal_error():
