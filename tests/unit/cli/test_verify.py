@@ -16,6 +16,7 @@ from core import plan
 from netinit.base.errors import BackendUnavailableError, NamespaceError
 from netinit.base.json_answers import with_version
 from netinit.base.net import IPV4, IPV6
+from netinit.base.snapshot import Snapshot
 from netinit.cli import verify as command
 from netinit.cli.verify import conclude, render_probes, to_plain
 from netinit.options import Options
@@ -182,7 +183,7 @@ class TestCommand:
     @pytest.mark.parametrize("words", ["", "--json"])
     def test_without_options_and_rules_there_is_nothing_to_compare(self, run, compared, monkeypatch, words):
         monkeypatch.setattr("netinit.pods.live.infer_run", lambda options: None)
-        monkeypatch.setattr("netinit.pods.live.read_live", lambda options: SimpleNamespace(rules=SimpleNamespace(other_mesh="")))
+        monkeypatch.setattr("netinit.pods.live.read_live", lambda options: SimpleNamespace(rules=SimpleNamespace(other_mesh="", snapshot=Snapshot())))
         done = run(f"netinit verify {words}")
         assert (done.code, done.err, compared.asked) == (3, "", [])
         assert json.loads(done.out) == with_version(to_plain(None)) if words else done.out == "no rules of netinit here\n"
