@@ -38,10 +38,10 @@ LINTERS := lint-style lint-types $(SYSTEMS:%=lint-types-%) lint-imports lint-wor
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test playground-test image-test cluster-test node node-test node-endurance mesh-test kernels compatibility upstream clean
+.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test playground-test image-test cluster-test node node-test node-endurance mesh-test kernels arm64 compatibility upstream clean
 
 help: ## what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
 demo: PROGRAMS := $(if $(ROOT),,newuidmap:uidmap)# for the user namespace of a plain user
 demo: $(if $(filter libiptc,$(BACKEND)),$(PACKAGE),$(RUNTIME)) ## make a pod, program it, send connections, remove everything
@@ -230,6 +230,9 @@ node: install
 # Downloads lie in $XDG_CACHE_HOME/netinit-kernels (~/.cache): some GiB, in no tree, kept from run to run.
 kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (PLACES: names, --simulator before them for its assumptions alone; root; long)
 	@$(BIN)/python tests/kernels/run.py $(PLACES)
+
+arm64: install ## Debian's arm64 kernel and root in an emulated machine: the demo, the backends, the goldens, the compiled programs, into docs/kernels.md (WHOLE=yes: all goldens, and random connections; root; long)
+	@$(BIN)/python tests/kernels/run.py --arm64 $(if $(WHOLE),whole)
 
 compatibility: wants-root $(PACKAGE) ## each Istio release since 1.0: its rules, template and flags, into docs/compatibility.md (NETINIT_ISTIO: Istio's git directory; RELEASES: only these; root)
 	@test -n "$${NETINIT_ISTIO:-}" || { echo "NETINIT_ISTIO must name a git directory of Istio with its tags"; exit 1; }

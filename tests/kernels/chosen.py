@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
 CHOSEN_BY_NETINIT = "netinit's choice"  # no --backend: one that serves must be found
 _COMMON = ("-p", "15001", "-z", "15006", "-u", "1337", "-i", "*", "-b", "*", "-d", "15090,15021,15020", "--ipv6", "on")
@@ -44,9 +46,33 @@ ASSUMPTIONS = {  # what the simulator takes for granted, and the tests that hold
 }
 
 CHOSEN = {backend: _of(backend) for backend in BACKENDS}
+_BUILT = [backend for backend in BACKENDS if backend != "libiptc"]  # those that want no library that is compiled
+GOLDENS = "tests/kernel/test_goldens_in_kernel.py"
+ARM64 = {  # what is tried on an emulated machine of this architecture, and the tests of each
+    "the demo, with connections of both families": [f"tests/netns/test_demo.py::test_every_connection_arrives_where_it_must_in_both_families[{one}]" for one in _BUILT],
+    **{
+        feature: [CHOSEN[one][feature] for one in _BUILT if feature in CHOSEN[one]]
+        for feature in FEATURES
+    },
+    "the goldens' text": ["tests/golden/test_rules.py"],
+    "the goldens' bytes are those of iptables and nft": ["tests/kernel/test_encoding_against_kernel.py"],
+    "the kernel lists of each golden what it lists of its files": [GOLDENS],
+    "calls and structs: bpf(2), openat2(2), capset(2), setns(2), inotify(7), sock_diag(7)": [
+        "tests/netns/test_cgroup_programs.py", "tests/unit/kernel/test_files.py", "tests/unit/kernel/test_capabilities.py",
+        "tests/unit/kernel/test_namespaces.py", "tests/unit/kernel/test_file_changes.py", "tests/netns/test_listeners.py",
+    ],
+    "the images' launcher, compiled for it": ["tests/netns/test_launcher.py"],
+    "the CNI plugin, compiled for it": ["tests/unit/node/test_plugin.py"],
+}  # fmt: skip
+
+
+WHOLE = " whole"  # behind `goldens` and `arm64`: with all goldens in the kernel, and random connections
 
 
 def tests(parts: str) -> list[str]:
-    """Every chosen test; of `simulator` those of its assumptions alone."""
+    """The tests of `all`, of `simulator` for its assumptions alone, of `goldens` for what the kernel holds of them, or of `arm64`."""
+    name, whole = parts.removesuffix(WHOLE), parts.endswith(WHOLE)
     features = [test for features in CHOSEN.values() for test in features.values()]
-    return [*(features if parts == "all" else ()), *ASSUMPTIONS.values()]
+    taken = [test for test in ASSUMPTIONS.values() if whole or test != RANDOM]
+    of = {"all": [*features, *ASSUMPTIONS.values()], "simulator": [*ASSUMPTIONS.values()], "goldens": [GOLDENS], "arm64": [*itertools.chain(*ARM64.values()), *taken]}
+    return of[name]

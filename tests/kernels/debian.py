@@ -19,9 +19,11 @@ MIRROR = os.environ.get("NETINIT_DEBIAN", "http://deb.debian.org/debian")
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 PACKAGES = (
     "python3", "python3-pip", "python3-setuptools", "python3-wheel", "python3-dev", "gcc", "libc6-dev",
-    "iptables", "nftables", "ipset", "iproute2", "procps", "kmod", "util-linux",
+    "iptables", "nftables", "ipset", "iproute2", "procps", "kmod", "util-linux", "mount",
 )  # fmt: skip
+UNBUILT = ("python3-pip", "python3-setuptools", "python3-wheel", "python3-dev", "gcc", "libc6-dev")  # left out where nothing is built
 LIBRARIES = ("pytest", "pytest-timeout", "hypothesis", "click", "pyyaml", "pyroute2")
+MERGED = "/usr/share/mmdebstrap/hooks/merged-usr"  # /bin, /lib and /sbin as links, which a package's script would make
 KEPT = (
     *(f"kernel/net/{part}/**/*.ko*" for part in ("core", "ipv4", "ipv6", "netfilter", "netlink", "sched")),
     "kernel/lib/**/*.ko*", "kernel/crypto/**/*.ko*", "kernel/arch/**/*.ko*", "kernel/drivers/net/*.ko*",
@@ -38,12 +40,20 @@ def run(command: Sequence[str | Path], **more: object) -> str:
     return str(done.stdout)
 
 
+NATIVE = "amd64"
+
+
+def named_for(suite: str, architecture: str) -> str:
+    """What a suite's folders are called, for each architecture."""
+    return suite if architecture == NATIVE else f"{suite}-{architecture}"
+
+
 class Suite:
     """One suite of Debian, read by apt with a state of its own: the machine's is not touched."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, architecture: str = NATIVE) -> None:
         self.name = name
-        folder = CACHE / "apt" / name
+        folder = CACHE / "apt" / named_for(name, architecture)
         for part in ("lists/partial", "archives/partial"):
             (folder / part).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
@@ -51,7 +61,7 @@ class Suite:
         settings = {
             "Dir::Etc::sourcelist": folder / "sources.list", "Dir::Etc::sourceparts": "-", "Dir::State::lists": folder / "lists",
             "Dir::State::status": folder / "status", "Dir::Cache": folder, "APT::Sandbox::User": "root",
-            "APT::Architecture": "amd64", "Acquire::Retries": 3,
+            "APT::Architecture": architecture, "APT::Architectures::": architecture, "Acquire::Retries": 3,
         }  # fmt: skip
         self._options = [f"-o{key}={value}" for key, value in settings.items()]
         if not any((folder / "lists").glob("*Packages*")):
@@ -82,8 +92,8 @@ class Suite:
 class Kernel:
     """A kernel of Debian, unpacked: `binary`, `modules` (a folder without their index) and `version`."""
 
-    def __init__(self, suite: str, flavour: str) -> None:
-        packages = Suite(suite)
+    def __init__(self, suite: str, flavour: str, architecture: str = NATIVE) -> None:
+        packages, self.architecture = Suite(suite, architecture), architecture
         self.package = packages.newest_kernel(flavour)
         self.folder = CACHE / "kernels" / self.package
         if not (self.folder / "ready").exists():
@@ -120,24 +130,62 @@ def machines_validity() -> str:
     return run(["apt-config", "shell", "found", "Acquire::Check-Valid-Until/b"]).partition("'")[2].rstrip("'\n") or "true"
 
 
-def make_root(suite: str) -> Path:
-    """A root of this suite with everything that the tests use."""
-    root = CACHE / "roots" / suite
+def make_root(suite: str, architecture: str = NATIVE) -> Path:
+    """A root of this suite with everything that the tests use. None of its programs run for another architecture, so nothing is built there."""
+    root = CACHE / "roots" / named_for(suite, architecture)
     if (root / "opt" / "ready").exists():
         return root
     shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
+    is_native = architecture == NATIVE
+    made = ["--variant=minbase"] if is_native else ["--variant=extract", f"--architectures={architecture}", f"--hook-dir={MERGED}"]
+    included = [",".join(PACKAGES)] if is_native else ["?essential", ",".join(name for name in PACKAGES if name not in UNBUILT)]
     left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
-    run(["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", *left_out,
-         '--aptopt=APT::Sandbox::User "root"', f'--aptopt=Acquire::Check-Valid-Until "{machines_validity()}"', suite, root, MIRROR])  # fmt: skip
-    _add_libraries(root)
+    run(["mmdebstrap", "--quiet", *made, *[f"--include={one}" for one in included], *left_out, '--aptopt=APT::Sandbox::User "root"',
+         f'--aptopt=Acquire::Check-Valid-Until "{machines_validity()}"', suite, root, MIRROR])  # fmt: skip
+    if is_native:
+        _add_libraries(root)
+    else:
+        _configure(root)
+        _lay_libraries(root, make_root(suite))
+    for name in ("opt", "project", "proc", "sys", "dev", "tmp", "run", "usr/lib/modules"):
+        (root / name).mkdir(parents=True, exist_ok=True)
     (root / "opt" / "ready").touch()
     return root
 
 
+def _configure(root: Path) -> None:
+    """What the packages' own scripts would do that matters here: users, the shell's name, and which iptables is the usual one."""
+    for name in ("passwd", "group"):
+        shutil.copy(root / "usr" / "share" / "base-passwd" / f"{name}.master", root / "etc" / name)
+    links = {"bin/sh": "dash"}
+    for name in ("iptables", "ip6tables"):
+        links |= {f"sbin/{name}{end}": f"{name}-nft{end}" for end in ("", "-save", "-restore")}
+    for name, target in links.items():
+        path = root / "usr" / name
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+
+
+def _python_of(root: Path) -> str:
+    """3.11, of a root whose Python need not run here."""
+    return (root / "usr" / "bin" / "python3").readlink().name.removeprefix("python")
+
+
+def _lay_libraries(root: Path, like: Path) -> None:
+    """The libraries of the tests, wheels alone, for a root whose Python cannot run here; `like`: one with the same Python, which compiles its modules."""
+    version = _python_of(root)
+    target = root / "usr" / "local" / "lib" / f"python{version}" / "dist-packages"
+    run([sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--root-user-action=ignore", "--no-compile",
+         "--target", target, "--python-version", version, "--platform", "manylinux2014_aarch64", "--platform", "manylinux_2_28_aarch64",
+         "--only-binary=:all:", *LIBRARIES])  # fmt: skip
+    script = 'mount --bind "$1" "$2/opt"; exec chroot "$2" python3 -m compileall -q -s /opt -p / /opt/usr/lib/python3 "/opt/usr/lib/python$3" /opt/usr/local/lib'
+    run(["unshare", "--mount", "bash", "-e", "-c", script, "bash", root, like, version])
+
+
 def _add_libraries(root: Path) -> None:
     """The libraries of the tests, for the root's Python; python-iptables is built there."""
-    version = run(["chroot", root, "python3", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
+    version = _python_of(root)
     wheels = root / "opt" / "wheels"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "download", "--dest", str(wheels)]
     run([*pip, "--python-version", version, "--only-binary=:all:", *LIBRARIES])
@@ -146,5 +194,3 @@ def _add_libraries(root: Path) -> None:
               "--break-system-packages", "--root-user-action=ignore", "--no-index", "--find-links=/opt/wheels", "--no-build-isolation"]  # fmt: skip
     run([*inside, *LIBRARIES])
     run([*inside, "python-iptables"])
-    for name in ("project", "proc", "sys", "dev", "tmp", "run", "usr/lib/modules"):
-        (root / name).mkdir(parents=True, exist_ok=True)

@@ -3,8 +3,8 @@
     python3 tests/kernels/inside.py ANSWER PARTS
 
 appends one line of JSON to ANSWER, a file or a terminal, after each part and each test, and {"ended": true} as the last: who
-runs out of time keeps what there is. PARTS is `all`, `errors` for apply and the doctor alone, or `simulator` for the tests of its
-assumptions alone. Imported by nothing.
+runs out of time keeps what there is. PARTS is `all`, `errors` for apply and the doctor alone, `arm64` for apply and the tests of that
+machine, or the name of tests that are run alone: see chosen.tests. Imported by nothing.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Recorder:
 
 def run_tests(answer: Answer, parts: str) -> None:
     os.environ["NETINIT_SWEEPS"] = "all"  # each chosen test, on whichever backend
+    if parts in ("arm64", "goldens"):
+        os.environ["NETINIT_GOLDENS"] = "few"
     os.environ["NETINIT_CONNECTIONS"] = str(chosen.CONNECTIONS)
     import pytest
 
@@ -95,7 +97,9 @@ def main(path: str, parts: str) -> None:
     versions = {name: (run(command)["stdout"].splitlines() or [""])[0] for name, command in PROGRAMS.items()}
     answer, spent = Answer(path), {}
     answer.add(facts={"kernel": platform.release(), "python": platform.python_version(), **versions})
-    works = {} if parts == "simulator" else {"apply": lambda: answer.add(apply=try_apply()), "doctor": lambda: answer.add(doctor=ask_doctor())}
+    works = {"apply": lambda: answer.add(apply=try_apply())} if parts.removesuffix(chosen.WHOLE) in ("all", "errors", "arm64") else {}
+    if parts in ("all", "errors"):
+        works["doctor"] = lambda: answer.add(doctor=ask_doctor())
     if parts != "errors":
         works["tests"] = lambda: run_tests(answer, parts)
     for name, work in works.items():

@@ -11,9 +11,11 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import NamedTuple
 
+from built import build_programs
 from chosen import tests
-from debian import Kernel, module_name, run
+from debian import NATIVE, Kernel, module_name, run
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 20  # seconds in which a kernel with KVM has come to its panic
@@ -21,12 +23,29 @@ SLOWLY = 20  # times longer than the processor works for it, a machine may take 
 KVM = ("-accel", "kvm", "-cpu", "host,-arch-capabilities")  # without: QEMU's older versions fail to set that register
 # Its clock counts instructions, a nanosecond each, and leaps to the next alarm where there is nothing to do: deadlines are kept
 # however slow the emulation is, and waiting takes no time. That is why there is no disk: one would be late by that clock.
-EMULATED = ("-accel", "tcg,tb-size=512", "-cpu", "max", "-icount", "shift=0,sleep=off")
-QUIET = "console=ttyS0 quiet panic=-1 mitigations=off nokaslr"  # without mitigations an emulated processor is half as slow again
+EMULATED = ("-accel", "tcg,tb-size=512", "-icount", "shift=0,sleep=off")
+QUIET = "quiet panic=-1 mitigations=off nokaslr"  # without mitigations an emulated processor is half as slow again
 SMALL = ("-smp", "1", "-m", "1536", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")
+
+
+class Machine(NamedTuple):
+    """What an emulated machine of an architecture is, and what Linux calls its serial lines: that of the console, that of the answer."""
+
+    program: str
+    words: tuple[str, ...]
+    console: str
+    line: str
+    second: tuple[str, ...] = ()  # the device that has the line of the answer, where the machine has but one
+
+
+MACHINES = {
+    "amd64": Machine("qemu-system-x86_64", ("-cpu", "max"), "ttyS0", "ttyS1"),
+    # Pointer authentication and long vectors, which nothing here asks for, are most of the work of such a processor's emulation.
+    "arm64": Machine("qemu-system-aarch64", ("-machine", "virt", "-cpu", "max,pauth=off,sve=off"), "ttyAMA0", "ttyS0", ("pci-serial",)),
+}
 NOT_NEEDED = (  # of a root, where programs only run
     "boot", "opt", "project", "var/cache", "var/lib", "usr/include", "usr/libexec", "usr/share", "usr/lib/gcc", "usr/lib/*/perl*",
-    "usr/lib/*/gconv", "usr/lib/*/lib?san.so*", "usr/lib/*/lib??san.so*", "usr/lib/python3/dist-packages/pip", "usr/bin/x86_64-linux-gnu-*",
+    "usr/lib/*/gconv", "usr/lib/*/lib?san.so*", "usr/lib/*/lib??san.so*", "usr/lib/python3/dist-packages/pip", "usr/bin/*-linux-gnu-*",
     "*.a",
 )  # fmt: skip
 EMPTY = ("project", "proc", "sys", "dev", "tmp", "run", "opt", "var/lib", "usr/share")
@@ -44,7 +63,7 @@ def idle(*command: str | Path) -> list[str]:
 
 @functools.cache
 def can_accelerate(kernel: Path) -> bool:
-    """Whether a kernel really starts with KVM: there are machines whose /dev/kvm makes a machine that never runs."""
+    """Whether a kernel of this computer's architecture really starts with KVM: there are some whose /dev/kvm makes a machine that never runs."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return False
     command = idle("qemu-system-x86_64", *KVM, *SMALL, "-serial", "stdio", "-kernel", kernel, "-append", "console=ttyS0 panic=-1")
@@ -57,7 +76,7 @@ def can_accelerate(kernel: Path) -> bool:
 
 def copy_project(target: Path) -> None:
     """What the chosen tests need of the files that git knows or would add."""
-    wanted = ("netinit", "tests/*.py", "tests/kernels", "pyproject.toml")
+    wanted = ("netinit", "tests/*.py", "tests/kernels", "tests/golden", "pyproject.toml")
     listed = run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard", *wanted])
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file():
@@ -102,8 +121,12 @@ def make_start(kernel: Kernel, root: Path, project: Path, *, without: Iterable[s
     shutil.copytree(kernel.modules, modules, ignore=lambda _, names: [name for name in names if module_name(name) in missing])
     run(["depmod", "--basedir", tree / "usr", kernel.version])
     (tree / "parts").write_text(parts)
+    (tree / "line").write_text(MACHINES[kernel.architecture].line)
     shutil.copy(Path(__file__).parent / "start.sh", tree / "init")
     (tree / "init").chmod(0o755)
+    if kernel.architecture != NATIVE:
+        build_programs(project / "netinit", tree / "built", kernel.architecture)
+        (tree / "usr" / "lib" / "netinit").symlink_to("/project")  # where the launcher has it
     start = work / "start.cpio"
     with start.open("wb") as stream:  # archives behind each other are one
         stream.write(archive_of(root, work / "root.cpio", NOT_NEEDED).read_bytes())
@@ -116,11 +139,15 @@ def in_machine(kernel: Kernel, root: Path, project: Path, *, without: Iterable[s
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as named:
         work = Path(named)
         start = make_start(kernel, root, project, without=without, parts=parts, work=work)
-        speed = KVM if can_accelerate(kernel.binary) else EMULATED
-        answer = work / "answer"
+        machine, answer = MACHINES[kernel.architecture], work / "answer"
+        speed = KVM if kernel.architecture == NATIVE and can_accelerate(kernel.binary) else (*EMULATED, *machine.words)
+        lines = (
+            "-serial", f"file:{work / 'console'}", "-chardev", f"file,id=answer,path={answer}",
+            *(("-device", f"{machine.second[0]},chardev=answer") if machine.second else ("-serial", "chardev:answer")),
+        )  # fmt: skip
         command = idle(
-            "prlimit", f"--cpu={limit}", "qemu-system-x86_64", *speed, *SMALL, "-serial", f"file:{work / 'console'}",
-            "-serial", f"file:{answer}", "-kernel", kernel.binary, "-initrd", start, "-append", QUIET,
+            "prlimit", f"--cpu={limit}", machine.program, *speed, *SMALL, *lines, "-kernel", kernel.binary, "-initrd", start,
+            "-append", f"console={machine.console} {QUIET}",
         )  # fmt: skip
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=SLOWLY * limit, check=False, stdin=subprocess.DEVNULL)

@@ -1,9 +1,11 @@
 """`make kernels`: asks every kernel and every root, keeps the answers in the cache and writes docs/kernels.md.
 
     python tests/kernels/run.py [--simulator] [NAME...]
+    python tests/kernels/run.py --arm64 [whole]
 
 A NAME (see PLACES) chooses what is asked anew; the others keep the answers that they gave before. With --simulator only the simulator's
-assumptions are asked; what they came to is kept in simulator.json beside this file. Where the processor is emulated,
+assumptions are asked; what they came to is kept in simulator.json beside this file. With --arm64, an emulated machine of this architecture
+is asked, and a root on this computer's kernel for the messages that it must send alike; only the page's parts of both are new. Where the processor is emulated,
 a kernel takes some three minutes of this computer's, and only those that nobody else wants.
 """
 
@@ -15,14 +17,24 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from debian import CACHE, Kernel, make_root
+from chosen import WHOLE
+from debian import CACHE, NATIVE, Kernel, make_root
 from places import ROOT, compile_project, copy_project, in_machine, in_root
-from table import complaints, render, replace_simulator, summarize_simulator
+from table import (
+    complain_of_messages,
+    complaints,
+    part_of_arm64,
+    render,
+    render_arm64,
+    replace_arm64,
+    replace_simulator,
+    summarize_simulator,
+)
 
 PAGE = ROOT / "docs" / "kernels.md"
 HELD = Path(__file__).with_name("simulator.json")
@@ -31,27 +43,41 @@ PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "busybox": "busybox-static", "cpio": "cpio",
     "depmod": "kmod", "unxz": "xz-utils", "zstd": "zstd", "unshare": "util-linux", "apt-get": "apt",
 }  # fmt: skip
+PROGRAMS_OF_ARM64 = {"qemu-system-aarch64": "qemu-system-arm", "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu"}
 ROOTS = {"Debian 12": "bookworm", "Debian 13": "trixie", "Debian sid": "sid"}
 NF_TABLES = ("nf_tables", "nft_compat")
-KERNELS = {  # suite, flavour, the root whose programs are used, modules that are taken away
-    "6.1 of Debian 12": ("bookworm", "amd64", "bookworm", ()),
-    "6.12 of Debian 12's backports": ("bookworm-backports", "amd64", "bookworm", ()),
-    "6.12 of Debian 13": ("trixie", "amd64", "trixie", ()),
-    "newest of sid": ("sid", "amd64", "sid", ()),
-    "6.1, cloud": ("bookworm", "cloud-amd64", "bookworm", ()),
-    "6.1 without address sets": ("bookworm", "amd64", "bookworm", ("ip_set", "xt_set")),
-    "6.1 without xt_owner": ("bookworm", "amd64", "bookworm", ("xt_owner",)),
-    "6.1 without nf_tables": ("bookworm", "amd64", "bookworm", NF_TABLES),
-    "6.1 without REDIRECT": ("bookworm", "amd64", "bookworm", ("xt_REDIRECT", "nft_redir")),
+
+
+class Booted(NamedTuple):
+    """A kernel to boot."""
+
+    suite: str
+    flavour: str
+    root: str  # the suite whose programs are used
+    without: tuple[str, ...] = ()  # modules that are taken away
+    architecture: str = NATIVE
+
+
+KERNELS = {
+    "6.1 of Debian 12": Booted("bookworm", "amd64", "bookworm"),
+    "6.12 of Debian 12's backports": Booted("bookworm-backports", "amd64", "bookworm"),
+    "6.12 of Debian 13": Booted("trixie", "amd64", "trixie"),
+    "newest of sid": Booted("sid", "amd64", "sid"),
+    "6.1, cloud": Booted("bookworm", "cloud-amd64", "bookworm"),
+    "6.1 without address sets": Booted("bookworm", "amd64", "bookworm", ("ip_set", "xt_set")),
+    "6.1 without xt_owner": Booted("bookworm", "amd64", "bookworm", ("xt_owner",)),
+    "6.1 without nf_tables": Booted("bookworm", "amd64", "bookworm", NF_TABLES),
+    "6.1 without REDIRECT": Booted("bookworm", "amd64", "bookworm", ("xt_REDIRECT", "nft_redir")),
 }
 PLACES = (*ROOTS, *KERNELS)
+ARM64, ARM64_KERNEL = "6.1 of Debian 12, arm64", Booted("bookworm", "arm64", "bookworm", architecture="arm64")
 
 
-def find_obstacle() -> str | None:
-    """What is in the way, in one line with the remedy."""
+def find_obstacle(programs: Mapping[str, str]) -> str | None:
+    """What is in the way, in one line with the remedy; `programs`: those that are wanted, with their packages."""
     if os.geteuid() != 0:
         return "make kernels wants root: it makes roots of Debian and namespaces"
-    missing = sorted({package for program, package in PROGRAMS.items() if shutil.which(program) is None})
+    missing = sorted({package for program, package in programs.items() if shutil.which(program) is None})
     return f"make kernels wants more programs; as root: apt-get install {' '.join(missing)}" if missing else None
 
 
@@ -62,20 +88,21 @@ def ask_root(suite: str, parts: str, work: Path) -> object:
     return in_root(make_root(suite), project, parts=parts, limit=LIMIT)
 
 
-def ask_kernel(suite: str, flavour: str, root: str, without: tuple[str, ...], parts: str, work: Path) -> object:
-    kernel, programs = Kernel(suite, flavour), make_root(root)
+def ask_kernel(asked: Booted, parts: str, work: Path) -> object:
+    kernel, programs = Kernel(asked.suite, asked.flavour, asked.architecture), make_root(asked.root, asked.architecture)
     project = work / "project"
     if not project.exists():
         copy_project(project)
-    compile_project(project, programs, parts)
-    return in_machine(kernel, programs, project, without=without, parts="errors" if without else parts, limit=LIMIT)
+    compile_project(project, make_root(asked.root), parts)
+    return in_machine(kernel, programs, project, without=asked.without, parts="errors" if asked.without else parts, limit=LIMIT)
 
 
-def ask(name: str, parts: str, work: Path) -> dict[str, object]:
+def ask(name: str, parts: str, work: Path) -> dict[str, Any]:
     """The place as table.py reads it; a failure is told and stands in the table."""
-    asked: Callable[[], object] = partial(ask_root, ROOTS[name], parts, work) if name in ROOTS else partial(ask_kernel, *KERNELS[name], parts, work)
+    kernel = KERNELS.get(name, ARM64_KERNEL)
+    asked: Callable[[], object] = partial(ask_root, ROOTS[name], parts, work) if name in ROOTS else partial(ask_kernel, kernel, parts, work)
     began = time.monotonic()
-    place: dict[str, object] = {"name": name, "without": KERNELS[name][-1] if name in KERNELS else ()}
+    place: dict[str, Any] = {"name": name, "without": () if name in ROOTS else kernel.without}
     try:
         place["answer"] = asked()
     except RuntimeError as error:
@@ -89,18 +116,38 @@ def keep_simulator(place: dict[str, Any]) -> None:
     found = json.loads(HELD.read_text("utf-8"))
     if summed := summarize_simulator(place["answer"]):
         found[place["name"]] = summed
-        HELD.write_text(json.dumps({name: found[name] for name in PLACES if name in found}, indent=1) + "\n", "utf-8")
+        HELD.write_text(json.dumps({name: found[name] for name in (*PLACES, ARM64) if name in found}, indent=1) + "\n", "utf-8")
+
+
+def ask_arm64(whole: str) -> int:
+    """Ask the emulated machine, and the page's root of the same suite for what both must send alike; `whole`: WHOLE or nothing."""
+    if obstacle := find_obstacle({**PROGRAMS, **PROGRAMS_OF_ARM64}):
+        print(obstacle.replace("make kernels", "make arm64"))
+        return 1
+    with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
+        here = ask("Debian 12", f"goldens{whole}", Path(work))
+        there = ask(ARM64, f"arm64{whole}", Path(work))
+    wrong = [*complaints(here), *complaints(there)]
+    if "answer" in here and there.get("answer", {}).get("ended"):
+        keep_simulator(there)
+        wrong += complain_of_messages(there["answer"], here["answer"])
+        page = replace_arm64(PAGE.read_text("utf-8"), render_arm64(there["answer"], here["answer"]))
+        PAGE.write_text(replace_simulator(page, json.loads(HELD.read_text("utf-8"))), "utf-8")
+    print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(wrong)} complaints"]))
+    return int(bool(wrong))
 
 
 def main(words: list[str]) -> int:
+    if words[:1] == ["--arm64"] and words[1:] in ([], ["whole"]):
+        return ask_arm64(WHOLE if words[1:] else "")
     parts, names = ("simulator", words[1:]) if words[:1] == ["--simulator"] else ("all", words)
-    if obstacle := find_obstacle():
+    if obstacle := find_obstacle(PROGRAMS):
         print(obstacle)
         return 1
     if unknown := [name for name in names if name not in PLACES]:
         print(f"{unknown[0]!r} is no place; these are: {', '.join(PLACES)}")
         return 1
-    names = names or [name for name in PLACES if parts == "all" or not (name in KERNELS and KERNELS[name][-1])]
+    names = names or [name for name in PLACES if parts == "all" or not (name in KERNELS and KERNELS[name].without)]
     asked = []
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
         for name in names:
@@ -121,7 +168,8 @@ def write_page(place: dict[str, object] | None) -> None:
         answers.mkdir(parents=True, exist_ok=True)
         kept = {name: answers / f"{name}.json" for name in PLACES}
         kept[str(place["name"])].write_text(json.dumps(place))
-        page = render(json.loads(path.read_text()) if path.exists() else {"name": one, "failure": "not asked yet"} for one, path in kept.items())
+        new = render(json.loads(path.read_text()) if path.exists() else {"name": one, "failure": "not asked yet"} for one, path in kept.items())
+        page = replace_arm64(new, part_of_arm64(page))
     PAGE.write_text(replace_simulator(page, json.loads(HELD.read_text("utf-8"))), "utf-8")
 
 

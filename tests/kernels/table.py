@@ -6,14 +6,16 @@ where none came, {"name", "without", "failure"}; `without` names the kernel's mo
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chosen import ASSUMPTIONS, BACKENDS, CHOSEN, FEATURES
+from chosen import ARM64, ASSUMPTIONS, BACKENDS, CHOSEN, FEATURES
 
 Place = Mapping[str, Any]
 MOST, FEW = 160, 40  # characters of a message in a cell; of the reason for skipping a test
+FEW_GOLDENS = 5  # that a complaint names
 NAMED = "the error names a missing module"
 HEAD = """# Kernels
 
@@ -35,6 +37,15 @@ LACKS = """
 ## What is missing is named
 
 The exit code and error of `netinit apply` where it could not program. Without address sets nothing fails: each network gets a rule.
+"""
+ARM64_PART = "## arm64"
+ARM64_HEAD = f"""{ARM64_PART}
+
+`make arm64` (root) boots Debian's kernel and root for arm64 in QEMU, whose processor is emulated, and runs the demo, `apply`, `verify`, a second
+`apply` and the removal there, with real connections. The CNI plugin and the launcher of the images are compiled for it as the images compile them.
+That sizes and places in structs, calls and constants are those of the headers of Linux, for each architecture with a compiler here, is a test of
+`make test`.
+
 """
 SIMULATOR = "## What the simulator takes for granted"
 HELD = f"""{SIMULATOR}
@@ -172,6 +183,60 @@ def render_simulator(found: Mapping[str, Mapping[str, Any]]) -> str:
 def replace_simulator(page: str, found: Mapping[str, Mapping[str, Any]]) -> str:
     """The page with this part written anew, which is its last."""
     return f"{page.partition(SIMULATOR)[0].rstrip()}\n\n{render_simulator(found)}"
+
+
+def sums_of(answer: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+    """What was sent to the kernel, as a sum, for each test and golden."""
+    return {(one["test"], golden): found for one in answer["tests"] for golden, found in json.loads(one.get("sums", "{}")).items()}
+
+
+def find_differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each test and golden for which two machines sent different bytes, or only one sent some."""
+    found, wanted = sums_of(one), sums_of(other)
+    return [key for key in sorted(found.keys() | wanted) if found.get(key) != wanted.get(key)]
+
+
+def complain_of_messages(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """A line for each test with goldens for which two machines sent different bytes, or that says that nothing was compared."""
+    goldens: dict[str, list[str]] = {}
+    for test, golden in find_differing(one, other):
+        goldens.setdefault(test, []).append(golden)
+    lines = [f"{test}: other messages than here for {len(named)} goldens: {', '.join(named[:FEW_GOLDENS])}" for test, named in goldens.items()]
+    return lines if sums_of(other) else ["no messages were compared"]
+
+
+def _ends_of(answer: Mapping[str, Any], wanted: Iterable[str]) -> str:
+    """How these tests ended, of which some are whole files, or have parameters that are not named."""
+    ends: dict[str, int] = {}
+    for one in answer["tests"]:
+        if any(one["test"] == test or one["test"].startswith((f"{test}::", f"{test}[")) for test in wanted):
+            reason = f" ({shorten(one['reason'])})" if one["outcome"] == "skipped" else ""
+            end = one["outcome"].replace("failed", "**failed**") + reason
+            ends[end] = ends.get(end, 0) + 1
+    return ", ".join(f"{count} {end}" for end, count in ends.items()) or "not tried"
+
+
+def render_arm64(answer: Mapping[str, Any], here: Mapping[str, Any]) -> str:
+    """The page's part about an emulated machine; `here`: the answer of a machine that must send the same messages."""
+    facts = answer["facts"]
+    rows = [(name, _ends_of(answer, wanted)) for name, wanted in ARM64.items()]
+    wrong, count = find_differing(answer, here), len(sums_of(here))
+    same = f"{count} of {count} equal" if not wrong else f"**{len(wrong)} of {count} differ**"
+    rows.append((f"what is sent to the kernel for each golden and backend, beside amd64 ({here['facts']['kernel']})", same))
+    versions = re.sub(r"v(?=\d)|,? [(p].*?(?=$|\n)", "", "\n".join(facts[name] for name in ("iptables", "nft", "ipset"))).replace("\n", ", ")
+    return f"{ARM64_HEAD}{facts['kernel']}, {versions}, Python {facts['python']}:\n\n{write_table(('tried', 'tests'), rows)}"
+
+
+def part_of_arm64(page: str) -> str:
+    """The page's part about arm64; empty without one."""
+    return ARM64_PART + page.partition(ARM64_PART)[2].partition(SIMULATOR)[0] if ARM64_PART in page else ""
+
+
+def replace_arm64(page: str, part: str) -> str:
+    """The page with this part written anew, which stands before that of the simulator."""
+    before, simulator, after = page.partition(SIMULATOR)
+    before = before.partition(ARM64_PART)[0].rstrip()
+    return "\n\n".join(filter(None, (before, part.rstrip(), simulator + after))).rstrip() + "\n"
 
 
 def merge(rows: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:

@@ -71,7 +71,9 @@ def run(pod, *words, inside=""):
     words = (*words, "--pid", str(pod.resident))
     if not inside:
         return prefork.run(words)
-    script = f'echo $$ > {inside}/cgroup.procs; exec unshare -C -m sh -c \'mount -t cgroup2 none /sys/fs/cgroup; exec "$@"\' sh "$@"'
+    # The same file system cannot be mounted over itself.
+    mount = "! mountpoint -q /sys/fs/cgroup || umount --lazy /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup"
+    script = f'echo $$ > {inside}/cgroup.procs; exec unshare -C -m sh -c \'{mount}; exec "$@"\' sh "$@"'
     command = ["sh", "-c", script, "sh", *TOOL, *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
 

@@ -104,7 +104,9 @@ def follow(sent, opened, expected, kind) -> list[tuple[str, Wish | None]]:
         peers = {one.getsockname()[:2]: number for number, one in enumerate(sent)}
         for wish, made in opened:
             while peer := take(made, kind):
-                found[peers[peer[0].removeprefix("::ffff:"), peer[1]]] = (ACCEPTED, wish)
+                number = peers.get((peer[0].removeprefix("::ffff:"), peer[1]))
+                if number is not None:  # not a datagram of an earlier turn, which waited for its neighbour's address
+                    found[number] = (ACCEPTED, wish)
         if late:
             return [found.get(number, (SILENT[kind][0], None)) for number in range(len(sent))]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -166,10 +168,60 @@ def test_messages_become_one_short_line_that_is_no_markup():
     assert len(table.shorten("x" * 900)) == table.MOST + 1
 
 
-def test_every_chosen_test_exists():
-    for name in chosen.tests("all"):
-        path, _, rest = name.partition("::")
-        assert f"def {rest.partition('[')[0]}(" in (ROOT / path).read_text(), name
+def test_every_chosen_test_is_found_among_the_files_that_are_copied(tmp_path):
+    if subprocess.run(["git", "-C", ROOT, "rev-parse"], capture_output=True, check=False).returncode:
+        pytest.skip("git knows nothing of these files")
+    places.copy_project(tmp_path)
+    names = list(dict.fromkeys([*chosen.tests("all"), *chosen.tests("arm64"), *chosen.tests("goldens")]))
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, *names]
+    environ = {**os.environ, "NETINIT_SWEEPS": "all", "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def sent(sums, outcome="passed"):
+    """The answer of a machine that sent these messages for goldens with a backend."""
+    tests = [{"test": f"{chosen.GOLDENS}::test_a[nftables]", "outcome": outcome, "reason": "", "sums": json.dumps(sums)}]
+    return answer() | {"facts": dict.fromkeys(("kernel", "iptables", "nft", "ipset", "python"), "1"), "tests": tests}
+
+
+@pytest.mark.parametrize(
+    ("sums", "said", "differing"),
+    [
+        ({"a": "1", "b": "2"}, "2 of 2 equal", []),
+        ({"a": "1", "b": "3"}, "**1 of 2 differ**", ["b"]),
+        ({"a": "1"}, "**1 of 2 differ**", ["b"]),
+        ({}, "**2 of 2 differ**", ["a", "b"]),
+    ],
+)
+def test_a_message_that_two_machines_do_not_send_alike_is_a_complaint_and_stands_on_the_page(sums, said, differing):
+    here = sent({"a": "1", "b": "2"})
+    found = table.complain_of_messages(sent(sums), here)
+    assert [line.rpartition(": ")[2] for line in found] == [", ".join(differing)] * bool(differing)
+    assert f"| {said} |" in table.render_arm64(sent(sums), here)
+
+
+def test_that_nothing_was_compared_is_a_complaint():
+    assert table.complain_of_messages(sent({}), sent({})) == ["no messages were compared"]
+
+
+def test_the_row_of_a_group_of_tests_says_how_they_ended():
+    (name, (test,)) = next((name, tests) for name, tests in chosen.ARM64.items() if len(tests) == 1)
+    tests = [{"test": f"{test}::test_{end}[{number}]", "outcome": end, "reason": "a | b"} for end in ("passed", "failed", "skipped") for number in (1, 2)]
+    page = table.render_arm64(sent({}) | {"tests": tests}, sent({"a": "1"}))
+    assert f"| {name} | 2 passed, 2 **failed**, 2 skipped (a \\| b) |" in page
+    assert table.render_arm64(answer(), answer()).count("| not tried |") == len(chosen.ARM64)
+
+
+def test_the_part_about_arm64_is_kept_where_other_parts_are_written_anew():
+    page = table.replace_simulator(table.render([{"name": "6.1", "answer": answer()}]), {})
+    with_it = table.replace_arm64(page, table.render_arm64(answer(), answer()))
+    assert table.part_of_arm64(page) == ""
+    assert table.part_of_arm64(with_it).startswith(table.ARM64_HEAD)
+    assert table.replace_arm64(page, table.part_of_arm64(with_it)) == with_it
+    assert table.replace_arm64(with_it, table.part_of_arm64(with_it)) == with_it
+    assert table.replace_simulator(with_it, {}) == with_it
+    assert table.replace_arm64(with_it, "") == page
 
 
 def test_every_feature_of_the_page_is_asked_and_no_other():

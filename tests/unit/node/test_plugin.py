@@ -20,14 +20,13 @@ from node_agent import SANITIZERS, build_plugin, copy_plugin, write_settings
 from plugin_reader import differences, read_all
 from sweeps import fixtures_in_turn
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is not installed")
-
 VERSIONS = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]
 POD = "IgnoreUnknown=1;K8S_POD_NAMESPACE=mesh;K8S_POD_NAME=netinit-node-ab3de"
 PREVIOUS = {"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}], "x": 'a"\\b'}
 
 
-pytest_generate_tests = fixtures_in_turn(plugin=("plain", "sanitized"))
+BUILT = ("plain",) if "NETINIT_PLUGIN" in os.environ else ("plain", "sanitized")
+pytest_generate_tests = fixtures_in_turn(plugin=BUILT)
 
 
 @pytest.fixture
@@ -96,10 +95,10 @@ def framed(code, tree):
 
 
 def test_it_is_one_static_file_of_some_dozen_kilobytes():
-    if not shutil.which("musl-gcc"):
+    if not shutil.which("musl-gcc") and "NETINIT_PLUGIN" not in os.environ:
         pytest.skip("musl-gcc is not installed: apt-get install musl-tools")
     plugin = build_plugin()
-    assert plugin.stat().st_size < 50_000
+    assert plugin.stat().st_size < 80_000  # on arm64, 64 KiB of which are padding between its parts, for kernels with large pages
     data = plugin.read_bytes()
     assert data[:4] == b"\x7fELF"
     assert b"/lib/ld" not in data
