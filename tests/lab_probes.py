@@ -18,6 +18,7 @@ from netinit.kernel.sockets import creating_as
 
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096
+SECONDS = float(os.environ.get("NETINIT_PROBE_SECONDS", "1"))  # the kernel asks again for a neighbour's address after one
 ANSWER = ("name", "port", "original_destination", "local", "peer")  # fields of a server's answer
 
 
@@ -36,7 +37,7 @@ class Probe:
     uid: int | None = None
     gid: int | None = None
     groups: tuple[int, ...] = ()
-    timeout: float = 1.0
+    timeout: float = SECONDS
     mark: int = 0
     source_port: int = 0
 
