@@ -12,8 +12,8 @@ from netinit.backends.iptables import XtablesState
 from netinit.base.net import Family
 from netinit.base.records import Record
 from netinit.kernel import netlink, nf_tables
-from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, attribute
-from netinit.kernel.nf_tables import name
+from netinit.kernel.netlink import NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, attribute
+from netinit.kernel.nf_tables import name, rule_place
 from netinit.rules.expressions.compat import encode_rule, write_protocol
 from netinit.rules.iptables.write import WrittenRule
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
@@ -66,11 +66,11 @@ class FamilyChange(Record):
             if chain not in BUILTIN_CHAINS and chain not in ours:
                 yield nf_tables.create_chain(table, chain, None), (table, chain, 0, None)
         for chain in ours:  # without its rules; they may jump to one another
-            yield (nf_tables.NFT_MSG_DELRULE, 0, _place(table, chain)), (table, chain, 0, None)
+            yield (nf_tables.NFT_MSG_DELRULE, 0, rule_place(table, chain)), (table, chain, 0, None)
         for (at, chain), indexes in self.owned.items():
             for index in indexes if at == table else ():
                 handle = attribute(NFTA_RULE_HANDLE, self.live[at, chain][index].to_bytes(8, "big"))
-                yield (nf_tables.NFT_MSG_DELRULE, 0, _place(table, chain) + handle), (table, chain, index + 1, None)
+                yield (nf_tables.NFT_MSG_DELRULE, 0, rule_place(table, chain) + handle), (table, chain, index + 1, None)
         for chain, placed in chains.items():
             if chain in BUILTIN_CHAINS and (table, chain) not in self.live:
                 hook, kind, priority = base_of(table, chain)
@@ -83,7 +83,7 @@ class FamilyChange(Record):
 
     def _write_rules(self, table: str, chain: str, placed: Placed) -> Iterator[Part]:
         foreign = self.find_foreign(table, chain)
-        place = _place(table, chain)
+        place = rule_place(table, chain)
         top = foreign[0] if foreign else AT_END
         for number, (at, rule) in enumerate(placed, 1):
             body, flags = place + self._encode(rule), netlink.NLM_F_CREATE
@@ -149,6 +149,3 @@ def _place_plan(written: dict[str, dict[str, WrittenChain]]) -> dict[str, dict[s
         for table, chains in written.items()
     }
 
-
-def _place(table: str, chain: str) -> bytes:
-    return attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))

@@ -49,7 +49,7 @@ def write_tables(tables: dict[str, Steps], *, comments: bool, records: dict[str,
         encoded = encode_steps(chains)
         sets = list(encoded.sets)
         for chain, (_, steps) in chains.items():
-            place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
+            place = nf_tables.rule_place(table, chain)
             for number, (step, rule) in enumerate(zip(steps, encoded.chains[chain], strict=True), 1):
                 about = (table, chain, number, step)
                 while sets and name(sets[0].name) in rule:

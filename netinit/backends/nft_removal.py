@@ -21,7 +21,15 @@ from netinit.base.records import Record
 from netinit.base.system import posix
 from netinit.kernel import detect, netlink
 from netinit.kernel.netlink import attribute, read_attributes, read_name
-from netinit.kernel.nf_tables import NFT_MSG_DELCHAIN, NFT_MSG_DELRULE, NFT_MSG_DELTABLE, NLM_F_NONREC, NfTables, name
+from netinit.kernel.nf_tables import (
+    NFT_MSG_DELCHAIN,
+    NFT_MSG_DELRULE,
+    NFT_MSG_DELTABLE,
+    NLM_F_NONREC,
+    NfTables,
+    name,
+    rule_place,
+)
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, TABLES
 
 TYPE_CHECKING = False
@@ -115,12 +123,12 @@ def _jumps_to_ours(rule: bytes) -> bool:
 
 def _write(live: EncodedNft, ours: Rules) -> Iterator[Message]:
     for (table, chain), rules in ours.items():
-        place = attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
+        place = rule_place(table, chain)
         for handle, _ in rules:
             yield NFT_MSG_DELRULE, 0, place + attribute(netlink.NFTA_RULE_HANDLE, handle.to_bytes(8, "big"))
     chains = [place for place in live.rules if place[1] in OWNED_CHAINS]
     for table, chain in chains:  # all of their rules first: they jump to one another
-        yield NFT_MSG_DELRULE, 0, attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
+        yield NFT_MSG_DELRULE, 0, rule_place(table, chain)
     for table, chain in chains:
         yield NFT_MSG_DELCHAIN, 0, attribute(netlink.NFTA_CHAIN_TABLE, name(table)) + attribute(netlink.NFTA_CHAIN_NAME, name(chain))
 

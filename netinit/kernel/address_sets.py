@@ -42,7 +42,7 @@ ERRORS = {  # of ipset, above errno(3)
     4097: "the kernel has another protocol of ipset", 4098: "the kernel has no sets of this type",
     4099: "the kernel has too many sets", IN_USE: "it is in use by a kernel component", 4101: "the other set is missing",
     4102: "the sets are of different types", 4103: "it is already there", 4104: "the length of a network is not valid",
-    4106: "another family", 4352: "the set is full",
+    4106: "another family", 4112: "it was made without comments", 4352: "the set is full",
 }  # fmt: skip
 ERROR_AT = 4 + netlink.NLMSG_HEADER + NETFILTER_SIZE  # where the attributes of a refused request begin, in struct nlmsgerr
 

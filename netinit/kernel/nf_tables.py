@@ -133,6 +133,11 @@ def create_chain(table: str, chain: str, base: tuple[str, int, int] | None) -> M
     return NFT_MSG_NEWCHAIN, netlink.NLM_F_CREATE | netlink.NLM_F_EXCL, body
 
 
+def rule_place(table: str, chain: str) -> bytes:
+    """Return the attributes that say which chain a rule is in."""
+    return attribute(netlink.NFTA_RULE_TABLE, name(table)) + attribute(netlink.NFTA_RULE_CHAIN, name(chain))
+
+
 def name(text: str) -> bytes:
     """Return a name as the kernel expects it."""
     return text.encode("utf-8", "surrogateescape") + b"\0"

@@ -15,11 +15,10 @@ from netinit.base.errors import ApplyError, BusyError
 from netinit.base.net import Family, number_of
 from netinit.base.records import Record
 from netinit.base.snapshot import INET
-from netinit.base.system import posix
 from netinit.kernel import detect, netlink, nf_tables
 from netinit.kernel.address_sets import AddressSets
 from netinit.kernel.netlink import NFTA_RULE_CHAIN, NFTA_RULE_EXPRESSIONS, NFTA_RULE_HANDLE, NFTA_RULE_TABLE, attribute
-from netinit.kernel.nf_tables import ERESTART, NLM_F_APPEND, TRIES, Message, name
+from netinit.kernel.nf_tables import ERESTART, NLM_F_APPEND, TRIES, Message, name, rule_place
 from netinit.kernel.snapshot.legacy_tables import read_table
 from netinit.live.host_probes import AMBIENT_NAT, POSTROUTING_CHAIN, PROBE_SETS
 from netinit.options import IPTABLES_LEGACY, IPTABLES_NFT, NFTABLES
@@ -117,10 +116,10 @@ def _write_nft(rules: Sequence[ProbeRule], matches: Mapping[Family, Sequence[Mat
             encoded = compat.encode_rule(matches[one.family], one.target, one.family)
             body = attribute(NFTA_RULE_EXPRESSIONS, encoded) + compat.write_protocol(matches[one.family])
             messages += [(one.family.number, message) for message in _list_changes(one.family, held[one.family], body)]
-        refused = _commit(messages, generation)
-        if refused != ERESTART:
-            if refused:
-                raise OSError(refused, posix.strerror(refused))
+        with nf_tables.NfTables() as link:
+            refused = link.commit(messages, generation=generation)
+        if not refused or refused[0].number != ERESTART:
+            nf_tables.raise_first(refused)
             return
     raise BusyError(f"{IPTABLES_NFT}: other programs change nf_tables all the time: try again")
 
@@ -143,19 +142,19 @@ def _list_changes(family: Family, held: Rules, rule: bytes) -> Iterator[Message]
     named = attribute(netlink.NFTA_TABLE_NAME, name(NAT))
     yield nf_tables.NFT_MSG_NEWTABLE, netlink.NLM_F_CREATE, named
     if POSTROUTING_CHAIN in held:
-        yield nf_tables.NFT_MSG_DELRULE, 0, _place(NAT, POSTROUTING_CHAIN)
+        yield nf_tables.NFT_MSG_DELRULE, 0, rule_place(NAT, POSTROUTING_CHAIN)
     else:
         yield nf_tables.create_chain(NAT, POSTROUTING_CHAIN, None)
     for handle, expressions in held.get(POSTROUTING, ()):
         if settle(expressions) == jump:
             body = attribute(NFTA_RULE_HANDLE, handle.to_bytes(8, "big"))
-            yield nf_tables.NFT_MSG_DELRULE, 0, _place(NAT, POSTROUTING) + body
+            yield nf_tables.NFT_MSG_DELRULE, 0, rule_place(NAT, POSTROUTING) + body
     if POSTROUTING not in held:
         hook, kind, priority = base_of(NAT, POSTROUTING)
         yield nf_tables.create_chain(NAT, POSTROUTING, (kind, hook, priority))
-    first = _place(NAT, POSTROUTING) + attribute(NFTA_RULE_EXPRESSIONS, jump)
+    first = rule_place(NAT, POSTROUTING) + attribute(NFTA_RULE_EXPRESSIONS, jump)
     yield nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE, first  # without NLM_F_APPEND: before all others
-    yield nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, _place(NAT, POSTROUTING_CHAIN) + rule
+    yield nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, rule_place(NAT, POSTROUTING_CHAIN) + rule
 
 
 def _write_legacy(rules: Sequence[ProbeRule], matches: Mapping[Family, Sequence[Match]]) -> None:
@@ -183,7 +182,7 @@ def _write_legacy(rules: Sequence[ProbeRule], matches: Mapping[Family, Sequence[
 
 def _write_native(rules: Sequence[ProbeRule], sender: int) -> None:
     kind, _, body = nf_tables.create_chain(AMBIENT_NAT, NATIVE_CHAIN, ("nat", *_hook_of_postrouting()))
-    place = _place(AMBIENT_NAT, NATIVE_CHAIN)
+    place = rule_place(AMBIENT_NAT, NATIVE_CHAIN)
     messages = [(kind, netlink.NLM_F_CREATE, body), (nf_tables.NFT_MSG_DELRULE, 0, place)]
     for one in rules:
         elements = b"".join([_write_element(address, comment, one.family) for address, comment in one.addresses.items()])
@@ -193,9 +192,8 @@ def _write_native(rules: Sequence[ProbeRule], sender: int) -> None:
             messages.append((nf_tables.NFT_MSG_NEWSETELEM, netlink.NLM_F_CREATE, filled))
         written = place + attribute(NFTA_RULE_EXPRESSIONS, _write_native_rule(one, sender))
         messages.append((nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE | NLM_F_APPEND, written))
-    refused = _commit([(INET, message) for message in messages])
-    if refused:
-        raise OSError(refused, posix.strerror(refused))
+    with nf_tables.NfTables() as link:
+        nf_tables.raise_first(link.commit([(INET, message) for message in messages]))
 
 
 def _hook_of_postrouting() -> tuple[int, int]:
@@ -223,13 +221,3 @@ def _write_element(address: str, comment: str, family: Family) -> bytes:
         text = name(comment)
         body += attribute(NFTA_SET_ELEM_USERDATA, bytes((NFTNL_UDATA_SET_ELEM_COMMENT, len(text))) + text)
     return attribute(1, body)
-
-
-def _place(table: str, chain: str) -> bytes:
-    return attribute(NFTA_RULE_TABLE, name(table)) + attribute(NFTA_RULE_CHAIN, name(chain))
-
-
-def _commit(messages: Sequence[tuple[int, Message]], generation: int = 0) -> int:
-    """Commit all messages, each to its family, or none; return the first error's number, 0 without any."""
-    with nf_tables.NfTables() as link:
-        return next((one.number for one in link.commit(messages, generation=generation)), 0)
