@@ -24,6 +24,7 @@ OF_DEBIAN = {
     "libedit2": ("BSD-3-Clause",), "libexpat1": ("MIT",), "libffi8": ("MIT",), "libjansson4": ("MIT",), "libtinfo6": ("BSD-3-Clause", "X11"),
     "musl-dev": ("BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"), "zlib1g": ("Zlib",), "libc-bin": _GLIBC, "libc6": _GLIBC,
     "libpython3.11-minimal": _PYTHON, "libpython3.11-stdlib": _PYTHON, "python3.11-minimal": _PYTHON,
+    "libpython3.11-dev": _PYTHON, "libc6-dev": _GLIBC, "libexpat1-dev": ("MIT",), "zlib1g-dev": ("Zlib",),
     "libgcc-s1": ("GPL-3.0-or-later WITH GCC-exception-3.1",), "libssl3": ("Apache-2.0",),
 }  # fmt: skip
 OF_PYTHON = {
@@ -34,6 +35,7 @@ OF_PYTHON = {
 }  # fmt: skip
 IMAGES = {  # stage of the Dockerfile -> its variable of Debian's packages, and its lock of Python's
     "init": ("KEPT", "requirements/image.txt"), "init-nft": ("OF_PYTHON", "requirements/image.txt"),
+    "init-executable": ("PARTS", "requirements/image.txt"),
     "webhook": ("SERVED", "requirements/webhook.txt"), "node": ("OF_THE_NODE", "requirements/webhook.txt"),
 }  # fmt: skip
 

@@ -23,8 +23,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_every_image_of_the_dockerfile_has_a_label_of_licences():
-    assert re.findall(r"^FROM scratch AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE) == ["webhook", "node", "init-nft", "init"]
-    assert sorted(IMAGES) == ["init", "init-nft", "node", "webhook"]
+    assert re.findall(r"^FROM scratch AS (\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE) == [
+        "init-executable", "webhook", "node", "init-nft", "init",
+    ]  # fmt: skip
+    assert sorted(IMAGES) == ["init", "init-executable", "init-nft", "node", "webhook"]
 
 
 @pytest.mark.parametrize("stage", IMAGES)
@@ -34,9 +36,9 @@ def test_the_label_is_the_spdx_expression_of_all_packages_of_the_image(stage):
 
 
 def test_the_images_with_programs_of_netfilter_name_the_gpl_and_each_its_own():
-    assert {stage: "GPL-2.0-only" in read_label(stage) for stage in IMAGES} == dict.fromkeys(IMAGES, True)
-    assert {stage: "GCC-exception-3.1" in read_label(stage) for stage in IMAGES} == {"init": False, "init-nft": False, "webhook": True, "node": True}
-    assert {stage: "Beerware" in read_label(stage) for stage in IMAGES} == {"init": True, "init-nft": False, "webhook": False, "node": True}
+    assert {stage: "GPL-2.0-only" in read_label(stage) for stage in IMAGES} == {stage: stage != "init-executable" for stage in IMAGES}
+    assert [stage for stage in IMAGES if "GCC-exception-3.1" in read_label(stage)] == ["webhook", "node"]
+    assert [stage for stage in IMAGES if "Beerware" in read_label(stage)] == ["init", "node"]
 
 
 def test_the_main_licence_of_a_copyright_file_is_that_of_all_files():
