@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from netinit.base.system import EMBEDDED
 from netinit.kernel import netlink
 from netinit.kernel.netlink import Netlink
 
@@ -26,7 +27,10 @@ _PERMANENT = 0x80  # NUD_PERMANENT
 
 def find_obstacle() -> str:
     """Why no links can be created here, with the remedy; empty if they can."""
-    return "" if find_spec("pyroute2") else "the Python package pyroute2 is not installed: pip install pyroute2"
+    if find_spec("pyroute2"):
+        return ""
+    where = "in this executable: install the package netinit" if EMBEDDED else "installed: pip install pyroute2"
+    return f"the Python package pyroute2 is not {where}"
 
 
 def load_pyroute2() -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from netinit.base.errors import LabError, NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.base.system import EMBEDDED
 from netinit.kernel import links, run
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.sockets import creating_as, listen
@@ -132,8 +131,6 @@ def find_obstacle() -> str | None:
     """Why no pod can be created here, with the remedy; None if it can."""
     if obstacle := links.find_obstacle():
         return obstacle
-    if EMBEDDED and not shutil.which("sh"):
-        return "a pod's first process needs a shell, which this image does not have: install netinit elsewhere"
     if os.geteuid() != 0:
         return "making network namespaces needs root: run as root"
     try:
