@@ -123,18 +123,19 @@ RUN python3 -m pip install --no-compile --no-index --no-deps --no-build-isolatio
 # take 18 and 22 of a hundred more instructions.
 FROM package AS executable
 ARG PYTHON
-# What is linked, and what of Python's library is embedded. The licence of the C library lets its user link another: the sources
-# here, this file and `make image IMAGE_FLAGS="--target init-executable"` do that.
-ENV PARTS="libc6-dev libexpat1-dev lib${PYTHON}-dev lib${PYTHON}-minimal lib${PYTHON}-stdlib zlib1g-dev"
+# What is linked, and what of Python's library is embedded. The C library's licence (LGPL-2.1, section 6) wants that a user can link
+# another one: the image's /usr/share/doc/netinit/relink says how, of which sources.
+ENV PARTS="libc6-dev lib${PYTHON}-dev lib${PYTHON}-minimal lib${PYTHON}-stdlib zlib1g-dev"
 WORKDIR /build/executable
 # There is no loader in it: the build fails if what opens libraries is linked.
 # hadolint ignore=SC2086
 RUN mkdir packages \
  && cp --archive ../netinit packages \
- && for package in click pyroute2 yaml; do cp --archive "/image/usr/lib/netinit/$package" packages || exit 1; done \
- && "$PYTHON" -I -S ../netinit/bin/executable.py . "/usr/lib/$PYTHON" packages \
- && gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I"/usr/include/$PYTHON" -I. -static -no-pie -o linked ../netinit/bin/executable.c \
-      -L"$(echo /usr/lib/$PYTHON/config-*)" -l"$PYTHON" -lexpat -lz -lm \
+ && for package in click yaml; do cp --archive "/image/usr/lib/netinit/$package" packages || exit 1; done \
+ && "$PYTHON" -I -S ../netinit/bin/executable.py . "/usr/lib/$PYTHON" "/usr/include/$PYTHON" packages \
+ && gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I"/usr/include/$PYTHON" -I. -c -o executable.o ../netinit/bin/executable.c \
+ && gcc -std=c11 -fno-toplevel-reorder -I"/usr/include/$PYTHON" -c -o code.o code.c \
+ && gcc -static -no-pie -T order.ld -o linked executable.o code.o -L"$(echo /usr/lib/$PYTHON/config-*)" -l"$PYTHON" -lz -lm \
  && if nm linked | grep --word-regexp _dl_open; then exit 1; fi
 WORKDIR /build/executable/root
 # hadolint ignore=SC2086
@@ -152,8 +153,13 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib/netinit usr/share/doc/neti
     done \
  && cp --archive --parents /usr/share/common-licenses . \
  && cp --archive /build/LICENSE usr/share/doc/netinit \
+ && printf '%s\n' "/usr/bin/netinit is linked statically with the GNU C library (LGPL-2.1-or-later), $(dpkg-query --show libc6-dev)." \
+      "To link it with another one: in the sources of netinit of this version, change the packages of the stage \"executable\" of Dockerfile," \
+      "and build it: make image IMAGE_FLAGS=\"--target init-executable\". The stage has the commands, the source of every object that is" \
+      "linked is netinit's or Debian's: apt-get source glibc $PYTHON zlib, in the versions of /var/lib/dpkg/status.d." \
+      >usr/share/doc/netinit/relink \
  && cp --archive /usr/lib/netinit/netinit-*.dist-info /image/usr/lib/netinit/click-*.dist-info \
-      /image/usr/lib/netinit/pyroute2-*.dist-info /image/usr/lib/netinit/*[Yy]aml-*.dist-info usr/lib/netinit \
+      /image/usr/lib/netinit/*[Yy]aml-*.dist-info usr/lib/netinit \
  && cp --archive /image/etc/debian_version /image/etc/group /image/etc/os-release /image/etc/passwd etc
 
 FROM scratch AS init-executable
@@ -162,7 +168,7 @@ ARG VERSION=0.2.0
 ARG BASE
 LABEL org.opencontainers.image.title="netinit-executable" \
       org.opencontainers.image.description="Sets up the traffic interception of a service mesh pod: one static executable" \
-      org.opencontainers.image.licenses="Apache-2.0 AND BSD-3-Clause AND GPL-2.0-or-later AND (GPL-2.0-or-later OR Apache-2.0) AND ISC AND LGPL-2.1-or-later AND MIT AND Python-2.0 AND Zlib" \
+      org.opencontainers.image.licenses="Apache-2.0 AND BSD-3-Clause AND GPL-2.0-or-later AND ISC AND LGPL-2.1-or-later AND MIT AND Python-2.0 AND Zlib" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.base.name="$BASE"
 ENV PATH=/usr/bin

@@ -24,7 +24,7 @@ OF_DEBIAN = {
     "libedit2": ("BSD-3-Clause",), "libexpat1": ("MIT",), "libffi8": ("MIT",), "libjansson4": ("MIT",), "libtinfo6": ("BSD-3-Clause", "X11"),
     "musl-dev": ("BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"), "zlib1g": ("Zlib",), "libc-bin": _GLIBC, "libc6": _GLIBC,
     "libpython3.11-minimal": _PYTHON, "libpython3.11-stdlib": _PYTHON, "python3.11-minimal": _PYTHON,
-    "libpython3.11-dev": _PYTHON, "libc6-dev": _GLIBC, "libexpat1-dev": ("MIT",), "zlib1g-dev": ("Zlib",),
+    "libpython3.11-dev": _PYTHON, "libc6-dev": _GLIBC, "zlib1g-dev": ("Zlib",),
     "libgcc-s1": ("GPL-3.0-or-later WITH GCC-exception-3.1",), "libssl3": ("Apache-2.0",),
 }  # fmt: skip
 OF_PYTHON = {
@@ -38,6 +38,7 @@ IMAGES = {  # stage of the Dockerfile -> its variable of Debian's packages, and 
     "init-executable": ("PARTS", "requirements/image.txt"),
     "webhook": ("SERVED", "requirements/webhook.txt"), "node": ("OF_THE_NODE", "requirements/webhook.txt"),
 }  # fmt: skip
+NOT_HELD = {"init-executable": ("pyroute2", "python-iptables")}  # of the lock, in no part of the image
 
 
 def read_debian_packages(variable: str) -> list[str]:
@@ -58,7 +59,8 @@ def find_licenses(stage: str) -> str:
     """The SPDX expression of an image. Raises KeyError for a package whose licences stand nowhere here."""
     variable, lock = IMAGES[stage]
     found = {*NETINIT, *[one for name in read_debian_packages(variable) for one in OF_DEBIAN[name]]}
-    found |= {one for name in read_python_packages(lock) for one in OF_PYTHON[name].split(" AND ")}
+    held = [name for name in read_python_packages(lock) if name not in NOT_HELD.get(stage, ())]
+    found |= {one for name in held for one in OF_PYTHON[name].split(" AND ")}
     return " AND ".join([f"({one})" if " OR " in one else one for one in sorted(found)])
 
 

@@ -4,8 +4,9 @@
  * has no dynamic loader: the definitions of dlopen and its kin below take the place of the C library's, which names,
  * character sets and threads could reach too.
  *
- * The module _netinit gives Python the embedded files, and calls the C functions that netinit.kernel.libc calls through
- * _ctypes elsewhere. modules.h, which executable.py writes, has the table of the files; netinit/cli/embedded.py imports them.
+ * executable.py writes the table of the embedded modules (modules.h). The code of those that a job of the init container imports
+ * is C data (code.c), which py_import below runs; that of all others is compressed, and Python's import system finds it by
+ * netinit/cli/embedded.py. The module _netinit also calls the C functions that netinit.kernel.libc calls through _ctypes elsewhere.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -26,9 +27,12 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define START "netinit.cli.embedded"
+#define START "netinit.cli.start"
+#define FINDER "netinit.cli.embedded"
 #define KUBECTL_NAME "kubectl-netinit"
 #define KUBECTL "kubectl"
+#define MOST_NAME 200 /* bytes of a module's name: the longest have 60 */
+#define MOST_PATH (2 * MOST_NAME)
 
 /* ---- no loader */
 
@@ -54,13 +58,20 @@ int __libc_dlclose(void *library) { return (void)library, -1; }
 
 struct embedded {
     const char *name;
-    uint32_t at, packed, size; /* packed bytes at this place; where size is larger, they are compressed by zlib */
-    uint8_t is_package, is_shared; /* shared: with others in one record */
+    uint32_t at, packed, unpacked; /* a block of files, compressed by zlib */
+    uint32_t within, size;         /* the file in it: what marshal reads, or data */
+    int16_t number;                /* of the module's code in static_modules; -1: it is in the block */
+    uint8_t is_package;
 };
 
-__asm__(".section .rodata\n.balign 16\nembedded_bytes: .incbin \"modules.bin\"\n.previous");
+__asm__(".section .rodata_modules, \"a\"\n.balign 16\nembedded_bytes: .incbin \"modules.bin\"\n.previous");
 extern const unsigned char embedded_bytes[];
-#include "modules.h" /* static const struct embedded embedded_files[], by name; static const struct _frozen frozen_modules[] */
+extern PyObject *const static_modules[]; /* code.c */
+struct _module_alias { /* as internal/pycore_import.h has it */
+    const char *name, *own;
+};
+#define CODE_OF(number) static PyObject *code_##number(void) { return Py_NewRef(static_modules[number]); }
+#include "modules.h" /* embedded_files[], by name; frozen_modules[], frozen_aliases[]; _PyImport_Inittab[] */
 
 static int compare(const void *name, const void *file)
 {
@@ -97,27 +108,23 @@ static PyObject *py_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothi
     return names;
 }
 
-static PyObject *py_is_shared(PyObject *Py_UNUSED(module), PyObject *argument)
+/* A file's bytes. The block of the last one is kept: what is imported next is often in it, too. */
+static const unsigned char *read_file(const struct embedded *file)
 {
-    const char *name = PyUnicode_AsUTF8(argument);
-    const struct embedded *file = name ? find_file(name) : NULL;
+    static unsigned char *block;
+    static uint32_t of;
+    uLongf size = file->unpacked;
 
-    return PyErr_Occurred() ? NULL : PyBool_FromLong(file && file->is_shared);
-}
-
-/* The bytes of a file. */
-static PyObject *read_file(const struct embedded *file)
-{
-    uLongf size = file->size;
-
-    if (file->size == file->packed)
-        return PyBytes_FromStringAndSize((const char *)embedded_bytes + file->at, file->size);
-    PyObject *content = PyBytes_FromStringAndSize(NULL, file->size);
-    if (content && uncompress((Bytef *)PyBytes_AS_STRING(content), &size, embedded_bytes + file->at, file->packed) != Z_OK) {
-        Py_CLEAR(content);
-        PyErr_Format(PyExc_SystemError, "%s is damaged in this executable", file->name);
+    if (!block || of != file->at) {
+        free(block);
+        block = malloc(size);
+        of = file->at;
+        if (!block)
+            return PyErr_NoMemory(), NULL;
+        if (uncompress(block, &size, embedded_bytes + file->at, file->packed) != Z_OK)
+            return PyErr_Format(PyExc_SystemError, "%s is damaged in this executable", file->name), NULL;
     }
-    return content;
+    return block + file->within;
 }
 
 static PyObject *py_read(PyObject *Py_UNUSED(module), PyObject *argument)
@@ -125,35 +132,166 @@ static PyObject *py_read(PyObject *Py_UNUSED(module), PyObject *argument)
     const char *name = PyUnicode_AsUTF8(argument);
     const struct embedded *file = name ? find_file(name) : NULL;
 
-    if (file)
-        return read_file(file);
-    if (name)
-        PyErr_Format(PyExc_FileNotFoundError, "%s is not in this executable", name);
-    return NULL;
-}
-
-/* What marshal reads of a file, for a module its record: the names of the modules to be imported before, and a name, whether it is a
- * package, and the code of each module in it. */
-static PyObject *load_file(const char *name)
-{
-    const struct embedded *file = find_file(name);
-
-    if (!file)
-        return PyErr_Format(PyExc_ImportError, "%s is not in this executable", name);
-    if (file->size == file->packed)
-        return PyMarshal_ReadObjectFromString((const char *)embedded_bytes + file->at, file->size);
-    PyObject *content = read_file(file), *loaded = NULL;
-    if (content)
-        loaded = PyMarshal_ReadObjectFromString(PyBytes_AS_STRING(content), file->size);
-    Py_XDECREF(content);
-    return loaded;
+    if (!file || file->number >= 0)
+        return name ? PyErr_Format(PyExc_FileNotFoundError, "%s is not in this executable", name) : NULL;
+    const unsigned char *bytes = read_file(file);
+    return bytes ? PyBytes_FromStringAndSize((const char *)bytes, file->size) : NULL;
 }
 
 static PyObject *py_load(PyObject *Py_UNUSED(module), PyObject *argument)
 {
     const char *name = PyUnicode_AsUTF8(argument);
+    const struct embedded *file = name ? find_file(name) : NULL;
 
-    return name ? load_file(name) : NULL;
+    if (!file)
+        return name ? PyErr_Format(PyExc_ImportError, "%s is not in this executable", name) : NULL;
+    if (file->number >= 0)
+        return Py_NewRef(static_modules[file->number]);
+    const unsigned char *bytes = read_file(file);
+    return bytes ? PyMarshal_ReadObjectFromString((const char *)bytes, file->size) : NULL;
+}
+
+/* ---- imports */
+
+static PyObject *usual_import; /* Python's __import__ */
+
+static int set_text(PyObject *names, const char *name, PyObject *text) /* takes the reference */
+{
+    int wrong = !text || PyDict_SetItemString(names, name, text);
+
+    Py_XDECREF(text);
+    return wrong;
+}
+
+static PyObject *import_static(const char *name, PyObject *modules);
+
+/* Runs the code of a module whose package has been imported. */
+static PyObject *run_module(const struct embedded *file, PyObject *package, const char *own, PyObject *modules)
+{
+    const char *name = file->name;
+    PyObject *module = PyModule_New(name), *names = module ? PyModule_GetDict(module) : NULL, *done = NULL;
+    size_t above = file->is_package ? strlen(name) : package ? strlen(name) - strlen(own) - 1 : 0;
+    char path[MOST_PATH];
+
+    if (!module)
+        return NULL;
+    char *end = stpcpy(path, name);
+    for (char *each = path; each < end; each++)
+        if (*each == '.')
+            *each = '/';
+    strcpy(end, file->is_package ? "/__init__.py" : ".py");
+    if (!set_text(names, "__file__", PyUnicode_FromString(path)) && !set_text(names, "__package__", PyUnicode_FromStringAndSize(name, (Py_ssize_t)above))
+        && (!file->is_package || !set_text(names, "__path__", Py_BuildValue("[s]", name)))
+        && !PyDict_SetItemString(names, "__builtins__", PyEval_GetBuiltins()) && !PyDict_SetItemString(modules, name, module)) {
+        done = PyEval_EvalCode(static_modules[file->number], names, names);
+        if (!done)
+            PyDict_DelItemString(modules, name);
+        else if (package && PyObject_SetAttrString(package, own, module))
+            Py_CLEAR(done);
+    }
+    Py_XDECREF(done);
+    if (!done)
+        Py_CLEAR(module);
+    return module;
+}
+
+/* A module of static code, from sys.modules or run now, after the packages that it is in. NULL without an exception: there is none. */
+static PyObject *import_static(const char *name, PyObject *modules)
+{
+    PyObject *known = PyDict_GetItemString(modules, name), *package = NULL;
+    const struct embedded *file;
+    const char *dot;
+    char above[MOST_PATH];
+
+    if (known)
+        return known == Py_None ? NULL : Py_NewRef(known); /* None: it must not be imported */
+    file = find_file(name);
+    if (!file || file->number < 0)
+        return NULL;
+    if ((dot = strrchr(name, '.'))) {
+        memcpy(above, name, (size_t)(dot - name));
+        above[dot - name] = 0;
+        if (!(package = import_static(above, modules)))
+            return NULL;
+    }
+    known = PyDict_GetItemString(modules, name); /* its package may have imported it */
+    PyObject *module = known ? Py_NewRef(known) : run_module(file, package, dot ? dot + 1 : name, modules);
+    Py_XDECREF(package);
+    return module;
+}
+
+/* Imports what `from package import name, …` names, where it is a module of the package. 1: done; 0: Python shall; -1: an exception. */
+static int import_named(const char *package, PyObject *module, PyObject *wanted, PyObject *modules)
+{
+    char inner[MOST_PATH];
+
+    for (Py_ssize_t at = 0; at < PyTuple_GET_SIZE(wanted); at++) {
+        PyObject *own = PyTuple_GET_ITEM(wanted, at), *value;
+        if (_PyObject_LookupAttr(module, own, &value) < 0)
+            return -1;
+        if (value) {
+            Py_DECREF(value);
+            continue;
+        }
+        const char *text = PyUnicode_AsUTF8(own);
+        if (!text)
+            return -1;
+        if (snprintf(inner, sizeof inner, "%s.%s", package, text) >= (int)sizeof inner)
+            return 0;
+        PyObject *found = import_static(inner, modules);
+        if (!found)
+            return PyErr_Occurred() ? -1 : 0;
+        Py_DECREF(found);
+    }
+    return 1;
+}
+
+/* Lets Python's import system find what is in the executable, from the first time on that it has to. */
+static int use_finder(PyObject *modules)
+{
+    static int used;
+    PyObject *finder = used++ ? NULL : import_static(FINDER, modules);
+
+    Py_XDECREF(finder);
+    return !PyErr_Occurred();
+}
+
+/* In the place of Python's __import__: modules of static code are run without the specifications and locks of its import system,
+ * which cost more than most modules. Everything else, and everything while other threads run, is left to it. */
+static PyObject *py_import(PyObject *Py_UNUSED(module), PyObject *const *arguments, Py_ssize_t count, PyObject *keywords)
+{
+    PyObject *modules = PyImport_GetModuleDict(), *wanted = NULL, *found = NULL;
+    PyThreadState *thread = PyInterpreterState_ThreadHead(PyInterpreterState_Get());
+    const char *name = count ? PyUnicode_AsUTF8(arguments[0]) : NULL;
+
+    if (count == 5 && !keywords && !PyLong_AsLong(arguments[4]))
+        wanted = arguments[3];
+    else if (count == 1 && keywords && PyTuple_GET_SIZE(keywords) == 1 && !PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, 0), "fromlist"))
+        wanted = arguments[1];
+    if (!name || strlen(name) > MOST_NAME || PyThreadState_Next(thread) || !wanted)
+        goto usual;
+    int none = wanted == Py_None || (PyTuple_Check(wanted) && !PyTuple_GET_SIZE(wanted)) || (PyList_Check(wanted) && !PyList_GET_SIZE(wanted));
+    if (!(found = import_static(name, modules)))
+        goto usual;
+    if (none) {
+        const char *dot = strchr(name, '.');
+        if (dot) {
+            PyObject *top = PyUnicode_FromStringAndSize(name, dot - name);
+            Py_SETREF(found, top ? Py_XNewRef(PyDict_GetItemWithError(modules, top)) : NULL);
+            Py_XDECREF(top);
+        }
+    } else {
+        const struct embedded *file = find_file(name);
+        int done = file && !file->is_package ? 1 : !PyTuple_Check(wanted) ? 0 : import_named(name, found, wanted, modules);
+        if (done < 1)
+            Py_CLEAR(found);
+    }
+    if (found)
+        return found;
+usual:
+    if (PyErr_Occurred() || (name && find_file(name) && !use_finder(modules)))
+        return NULL;
+    return PyObject_Vectorcall(usual_import, arguments, (size_t)count, keywords);
 }
 
 /* ---- functions of the C library */
@@ -228,9 +366,9 @@ static PyObject *py_address_of(PyObject *Py_UNUSED(module), PyObject *argument)
 
 static PyMethodDef methods[] = {
     {"find", py_find, METH_O, "find(name): whether this embedded file is a package; None if there is none of that name."},
-    {"is_shared", py_is_shared, METH_O, "is_shared(name): whether an embedded module is in a record with others."},
     {"names", py_names, METH_NOARGS, "names(): those of the embedded files."},
-    {"load", py_load, METH_O, "load(name): the record in which an embedded module is."},
+    {"import_module", (PyCFunction)(void (*)(void))py_import, METH_FASTCALL | METH_KEYWORDS, "import_module(…): as Python's __import__."},
+    {"load", py_load, METH_O, "load(name): the code of an embedded module."},
     {"read", py_read, METH_O, "read(name): the bytes of an embedded file."},
     {"call", (PyCFunction)(void (*)(void))py_call, METH_FASTCALL, "call(name, *arguments): what a C function returns, and errno."},
     {"address_of", py_address_of, METH_O, "address_of(buffer): the address of a writable buffer."},
@@ -268,6 +406,33 @@ static void fail(PyStatus status)
         Py_ExitStatusException(status);
 }
 
+/* In the place of Python's own frozen modules: of them only its import system is here, and no import from zip archives. */
+static const struct _frozen no_modules[] = {{0}};
+const struct _frozen *_PyImport_FrozenBootstrap = frozen_modules, *_PyImport_FrozenStdlib = no_modules, *_PyImport_FrozenTest = no_modules;
+const struct _frozen *PyImport_FrozenModules;
+extern const struct _module_alias *_PyImport_FrozenAliases;
+const struct _module_alias *_PyImport_FrozenAliases = frozen_aliases;
+int _Py_Deepfreeze_Init(void);
+void _Py_Deepfreeze_Fini(void);
+int _Py_Deepfreeze_Init(void) { return 0; }
+void _Py_Deepfreeze_Fini(void) {}
+
+/* Python's search for its folders, which are all given. */
+PyStatus _PyConfig_InitPathConfig(PyConfig *config, int computed);
+PyStatus _PyConfig_InitPathConfig(PyConfig *Py_UNUSED(config), int Py_UNUSED(computed)) { return PyStatus_Ok(); }
+
+static void use_own_imports(void)
+{
+    PyObject *own = PyImport_ImportModule("_netinit"), *import = own ? PyObject_GetAttrString(own, "import_module") : NULL;
+    PyObject *builtins = PyEval_GetBuiltins();
+
+    usual_import = Py_XNewRef(PyDict_GetItemString(builtins, "__import__"));
+    if (!import || !usual_import || PyDict_SetItemString(builtins, "__import__", import))
+        Py_FatalError("no imports");
+    Py_DECREF(import);
+    Py_DECREF(own);
+}
+
 static void initialize(int count, char **words)
 {
     PyPreConfig before;
@@ -289,11 +454,14 @@ static void initialize(int count, char **words)
     for (size_t at = 0; at < sizeof places / sizeof *places; at++)
         fail(PyConfig_SetString(&config, places[at], L""));
     fail(PyConfig_SetBytesArgv(&config, count, words));
-    PyImport_FrozenModules = frozen_modules;
     if (PyImport_AppendInittab("_netinit", make_module))
         fail(PyStatus_NoMemory());
+    config._init_main = 0;
     fail(Py_InitializeFromConfig(&config));
     PyConfig_Clear(&config);
+    PyGC_Disable(); /* see netinit.cli.start */
+    use_own_imports();
+    fail(_Py_InitializeMain());
 }
 
 int main(int argc, char **argv)
@@ -316,9 +484,7 @@ int main(int argc, char **argv)
         unsetenv("PATH"); /* netinit looks for programs in the usual folders; kubectl is where its user has it */
     use_capabilities();
     initialize(count, words);
-    PyObject *record = load_file(START), *globals = PyModule_GetDict(PyImport_AddModule("__main__")), *done = NULL;
-    if (record && globals)
-        done = PyEval_EvalCode(PyTuple_GET_ITEM(PyTuple_GET_ITEM(PyTuple_GET_ITEM(record, 1), 0), 2), globals, globals);
+    PyObject *start = PyImport_ImportModule(START), *done = start ? PyObject_CallMethod(start, "main", NULL) : NULL;
     if (!done)
         PyErr_Print(); /* also ends the process as SystemExit says */
     return Py_FinalizeEx() < 0 || !done;

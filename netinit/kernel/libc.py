@@ -25,9 +25,6 @@ if EMBEDDED:  # without a dynamic loader: netinit/bin/executable.c names the fun
     import _netinit
 
     _call, address_of = _netinit.call, _netinit.address_of
-    import _netinit
-
-    _call, address_of = _netinit.call, _netinit.address_of
 else:
     import _ctypes
 
