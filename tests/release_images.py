@@ -38,18 +38,14 @@ class ImageBuild:
     commit: str = ""
 
 
-NOT_RELEASED = ("init-executable",)  # until it replaces the init container's other images
-
-
 def find_stages(root: Path = ROOT) -> tuple[str, ...]:
     """The images of a release that the Dockerfile describes, by the names of their stages."""
-    found = re.findall(r"^FROM scratch AS (\S+)$", (root / "Dockerfile").read_text("utf-8"), re.MULTILINE)
-    return tuple(stage for stage in found if stage not in NOT_RELEASED)
+    return tuple(re.findall(r"^FROM scratch AS (\S+)$", (root / "Dockerfile").read_text("utf-8"), re.MULTILINE))
 
 
 def name_image(stage: str) -> str:
-    """What an image is called: netinit, netinit-nft, netinit-webhook, netinit-node."""
-    return "netinit" + ("" if stage == "init" else f"-{stage.removeprefix('init-')}")
+    """What an image is called: netinit, netinit-webhook, netinit-node."""
+    return "netinit" + ("" if stage == "init" else f"-{stage}")
 
 
 def name_architecture() -> str:

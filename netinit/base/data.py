@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.system import EMBEDDED
+from netinit.base.system import EMBEDDED, embedded
 
 _FOLDER = __file__.replace("\\", "/").rpartition("/base/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
 
@@ -10,9 +10,7 @@ _FOLDER = __file__.replace("\\", "/").rpartition("/base/")[0] + "/data/"  # impo
 def read_data(name: str) -> str:
     """The text of a file of the package's data."""
     if EMBEDDED:
-        import _netinit
-
-        text: str = _netinit.read(_FOLDER + name).decode("utf-8")
+        text: str = embedded.read(_FOLDER + name).decode("utf-8")
         return text
     with open(_FOLDER + name, encoding="utf-8") as file:  # noqa: PTH123 - see above
         return file.read()

@@ -395,9 +395,11 @@ static void use_capabilities(void)
 
     if (geteuid() == 0 || syscall(SYS_capget, &header, words))
         return;
-    words[0].effective |= words[0].permitted & (1U << CAP_NET_ADMIN | 1U << CAP_NET_RAW);
     if (words[0].permitted & 1U << CAP_NET_ADMIN)
-        syscall(SYS_capset, &header, words);
+        words[0].effective |= words[0].permitted & (1U << CAP_NET_ADMIN | 1U << CAP_NET_RAW);
+    else
+        words[0].permitted &= ~(1U << CAP_NET_RAW);
+    syscall(SYS_capset, &header, words);
 }
 
 static void fail(PyStatus status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from netinit.base.system import EMBEDDED, LINUX, NEEDS_LINUX, posix
+from netinit.base.system import EMBEDDED, LINUX, NEEDS_LINUX, embedded, posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,9 +22,7 @@ class Buffer(bytearray):
 
 
 if EMBEDDED:  # without a dynamic loader: netinit/bin/executable.c names the functions
-    import _netinit
-
-    _call, address_of = _netinit.call, _netinit.address_of
+    _call, address_of = embedded.call, embedded.address_of
 else:
     import _ctypes
 

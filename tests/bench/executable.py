@@ -80,7 +80,7 @@ def main() -> int:
     engine = Engine(chosen.store)
     try:
         engine.make_base()
-        image = engine.build("localhost/netinit-executable", more=["--target=init-executable"])
+        image = engine.build()
         with tempfile.TemporaryDirectory() as folder:
             pathlib.Path(folder, "root").mkdir()
             root = engine.unpack(image, pathlib.Path(folder, "root"))

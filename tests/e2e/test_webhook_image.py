@@ -65,6 +65,20 @@ def test_it_holds_the_server_and_no_programs_of_netfilter(root: Path):
     assert not [path for path in files(root) if path.stat().st_mode & 0o6000]
 
 
+def test_a_change_of_the_sources_leaves_the_layer_of_the_dependencies_as_it_is(engine: Engine, webhook: Image):
+    source = engine.sources / "netinit" / "base" / "errors.py"
+    text = source.read_text()
+    try:
+        source.write_text(f"{text}\n# One line more.\n")
+        changed = engine.build("localhost/netinit-changed", more=["--target=webhook"])
+    finally:
+        source.write_text(text)
+    before, after = layers_of(webhook), layers_of(changed)
+    assert before[:-1] == after[:-1]
+    assert before[-1] != after[-1]
+    assert len(before) > 1
+
+
 def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, image: Image, tmp_path: Path):
     names = {str(path.relative_to(tmp_path)) for path in files(engine.unpack(image, tmp_path))}
     assert [
@@ -76,6 +90,7 @@ def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, i
     ] == []
 
 
+KEPT = {"node": ("__init__.py", "settings.py")}  # by which others know where an agent answers
 SERVERS = ("cli/node", "cli/webhook", "data/chart", "kube", "node", "serving", "webhook")
 
 
@@ -84,14 +99,16 @@ def contents(root: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_the_servers_add_no_byte_to_the_init_containers_image(engine: Engine, image: Image, tmp_path: Path):
-    """It is, file by file, the image of sources in which each of them is one empty file."""
+    """It is, file by file, the image of sources without them."""
     package, whole = engine.sources / "netinit", tmp_path / "whole"
     shutil.copytree(package, whole)
     try:
         for name in SERVERS:
+            kept = {package / name / one: (package / name / one).read_bytes() for one in KEPT.get(name, ())}
             shutil.rmtree(package / name)
             (package / name).mkdir()
-            (package / name / "__init__.py").touch()
+            for path, content in {package / name / "__init__.py": b"", **kept}.items():
+                path.write_bytes(content)
         alone = engine.build("localhost/netinit-alone")
     finally:
         shutil.rmtree(package)

@@ -192,8 +192,8 @@ def test_an_image_whose_layer_was_changed_is_named(image):
 
 def test_every_image_of_the_dockerfile_has_its_files():
     names = release.name_pieces(VERSION, release_images.find_stages())
-    assert len(names) == len(NAMES) + 8
-    assert names["image init-nft"] == f"netinit-nft-{VERSION}-{release_images.name_architecture()}.oci.tar"
+    assert len(names) == len(NAMES) + 6
+    assert names["image init"] == f"netinit-{VERSION}-{release_images.name_architecture()}.oci.tar"
 
 
 def test_images_without_an_engine_are_refused_before_anything_is_made(tmp_path, capsys):

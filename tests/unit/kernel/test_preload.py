@@ -13,7 +13,7 @@ from netinit.kernel import preload
 
 PACKAGE = Path(preload.__file__).parents[1]
 OF_LIBIPTC = {"ctypes.util", "importlib.util", "iptc", "os", "site", "sys"}  # its own child's
-LATER = {"_json", "pyroute2", "pyroute2.netlink.exceptions"}  # with json; by the probe itself
+LATER = {"_json"}  # with json
 
 
 def find_late_imports(path):
@@ -26,7 +26,7 @@ def find_late_imports(path):
 
 def test_everything_that_functions_import_late_is_on_the_list():
     found = {name for room in preload.ROOMS for path in (PACKAGE / room).rglob("*.py") for name in find_late_imports(path)}
-    assert found - OF_LIBIPTC - LATER - {"_netinit"} == set(preload.LAZY)
+    assert found - OF_LIBIPTC - LATER == set(preload.LAZY)
 
 
 def test_every_module_of_the_rooms_can_be_loaded_without_installed_packages():
