@@ -27,10 +27,9 @@ STRANGE = "/strange"  # where a stranger's files are mounted: the image itself h
 
 
 @pytest.fixture(scope="session")
-def stranger(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Stranger:
+def stranger(engine: Engine, webhook: Image, tmp_path_factory: pytest.TempPathFactory) -> Stranger:
     """A Python in the container that is somebody else's, of the files of the admission server's image."""
-    server = engine.build("localhost/netinit-webhook", more=["--target=webhook"])
-    return Stranger(engine.unpack(server, tmp_path_factory.mktemp("strange")))
+    return Stranger(engine.unpack(webhook, tmp_path_factory.mktemp("strange")))
 
 
 @dataclass(frozen=True)
@@ -301,7 +300,7 @@ PROGRAMS = (
     "nft", "ipset", "iptables-nft-save", "iptables-nft-restore", "ip6tables-nft-save", "ip6tables-nft-restore",
     "iptables-legacy-save", "iptables-legacy-restore", "gcc", "cc", "ld", "ldconfig", "objdump", "bash",
 )  # fmt: skip
-EVIL_PROGRAM = "#include <fcntl.h>\nint main(void) { return open(\"/evil/loaded\", O_CREAT | O_WRONLY, 0666) < 0; }\n"
+EVIL_PROGRAM = '#include <fcntl.h>\nint main(void) { return open("/evil/loaded", O_CREAT | O_WRONLY, 0666) < 0; }\n'
 EVIL_MODULE = "open('/evil/loaded', 'w').close()\n"
 VARIABLES = {
     "LD_PRELOAD": "/evil/evil.so",

@@ -31,12 +31,6 @@ WORDS = [
 
 
 @pytest.fixture(scope="module")
-def webhook(engine: Engine) -> Image:
-    """The image of the target `webhook`."""
-    return engine.build("localhost/netinit-webhook", more=["--target=webhook"])
-
-
-@pytest.fixture(scope="module")
 def root(engine: Engine, webhook: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return engine.unpack(webhook, tmp_path_factory.mktemp("webhook"))
 
@@ -73,7 +67,7 @@ def test_a_change_of_the_sources_leaves_the_layer_of_the_dependencies_as_it_is(e
         changed = engine.build("localhost/netinit-changed", more=["--target=webhook"])
     finally:
         source.write_text(text)
-    before, after = layers_of(webhook), layers_of(changed)
+    before, after = webhook.layers, changed.layers
     assert before[:-1] == after[:-1]
     assert before[-1] != after[-1]
     assert len(before) > 1
