@@ -150,11 +150,3 @@ from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.net import IPV4
 print(*LibiptcBackend(own_files=False).feed({IPV4: "*nat"}).values())
 """
-
-
-def test_the_image_leaves_out_what_is_there_and_its_record_says_so():
-    text = (ROOT / "Dockerfile").read_text()
-    (removed,) = [line.split()[3:-1] for line in text.splitlines() if line.startswith("RUN rm -r ")]
-    assert [place for place in removed if not (ROOT / "netinit" / place).exists()] == []
-    (named,) = re.findall(r"\^netinit/\((.*?)\)/,d", text)
-    assert named.split("|") == removed
