@@ -109,7 +109,8 @@ RUN mkdir packages \
  && gcc -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -Werror -I"/usr/include/$PYTHON" -I. -c -o executable.o ../netinit/bin/executable.c \
  && gcc -std=c11 -fno-toplevel-reorder -I"/usr/include/$PYTHON" -c -o code.o code.c \
  && gcc -static -no-pie -T order.ld -o linked executable.o code.o -L"$(echo /usr/lib/$PYTHON/config-*)" -l"$PYTHON" -lz -lm \
- && if nm linked | grep --word-regexp _dl_open; then exit 1; fi
+ && nm linked >symbols \
+ && if grep --word-regexp _dl_open symbols; then exit 1; fi
 WORKDIR /build/executable/root
 # hadolint ignore=SC2086
 RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib/netinit usr/share/doc/netinit var/lib/dpkg/status.d \

@@ -22,6 +22,7 @@
 #include <sys/fsuid.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -305,8 +306,8 @@ static const struct {
     function *call;
 } functions[] = {
 #define CALLED(name) {#name, (function *)(void (*)(void))name}
-    CALLED(getsockopt), CALLED(inotify_add_watch), CALLED(inotify_init1), CALLED(prctl), CALLED(setfsgid), CALLED(setfsuid), CALLED(setns), CALLED(setsockopt),
-    CALLED(syscall), CALLED(unshare), {"capset", NULL},
+    CALLED(getrlimit), CALLED(getsockopt), CALLED(inotify_add_watch), CALLED(inotify_init1), CALLED(prctl), CALLED(setfsgid), CALLED(setfsuid), CALLED(setns),
+    CALLED(setrlimit), CALLED(setsockopt), CALLED(syscall), CALLED(unshare), {"capset", NULL},
 };
 
 static int capset(long header, long data, long c, long d, long e, long f)
@@ -384,6 +385,33 @@ static PyObject *make_module(void)
     return PyModuleDef_Init(&definition);
 }
 
+/* ---- what Debian has in a library of its own: the module behind contextvars, which decimal imports */
+
+static PyObject *py_copy_context(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
+{
+    return PyContext_CopyCurrent();
+}
+
+static PyMethodDef context_methods[] = {
+    {"copy_context", py_copy_context, METH_NOARGS, "copy_context(): the current context."},
+    {0},
+};
+
+static int add_context_types(PyObject *module)
+{
+    return PyModule_AddType(module, &PyContext_Type) || PyModule_AddType(module, &PyContextVar_Type) || PyModule_AddType(module, &PyContextToken_Type);
+}
+
+static PyModuleDef_Slot context_slots[] = {{Py_mod_exec, add_context_types}, {0}};
+static struct PyModuleDef context_definition = {
+    PyModuleDef_HEAD_INIT, .m_name = "_contextvars", .m_size = 0, .m_methods = context_methods, .m_slots = context_slots,
+};
+
+static PyObject *make_context_module(void)
+{
+    return PyModuleDef_Init(&context_definition);
+}
+
 /* ---- the start */
 
 /* Who is not root gets capabilities from the file of the program, permitted ones, so that it starts everywhere: here they take
@@ -456,7 +484,7 @@ static void initialize(int count, char **words)
     for (size_t at = 0; at < sizeof places / sizeof *places; at++)
         fail(PyConfig_SetString(&config, places[at], L""));
     fail(PyConfig_SetBytesArgv(&config, count, words));
-    if (PyImport_AppendInittab("_netinit", make_module))
+    if (PyImport_AppendInittab("_netinit", make_module) || PyImport_AppendInittab("_contextvars", make_context_module))
         fail(PyStatus_NoMemory());
     config._init_main = 0;
     fail(Py_InitializeFromConfig(&config));

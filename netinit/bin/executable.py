@@ -51,6 +51,8 @@ BUILT_IN = (
     "_abc", "_ast", "_codecs", "_imp", "_io", "_signal", "_string", "_thread", "_warnings", "_weakref", "builtins", "gc",
     "marshal", "posix", "sys", "time",
 )  # fmt: skip
+OWN = ("_contextvars", "_netinit")  # of executable.c
+OUTSIDE = ("EMBEDDED", "TYPE_CHECKING")  # names by which modules ask for what is not there
 # What Python imports as it starts, and its import system, which it calls so.
 STARTING = ("abc", "codecs", "encodings", "encodings.aliases", "encodings.utf_8", "io")
 FROZEN = {"_frozen_importlib": "importlib._bootstrap", "_frozen_importlib_external": "importlib._bootstrap_external"}
@@ -101,16 +103,16 @@ class ModuleSources:
     def imports(self, name: str, *, at_top: bool) -> list[str]:
         """The modules that a module imports: always and at its top, or anywhere, except for types alone."""
         statements = self.tree(name).body if at_top else _walk(self.tree(name))
-        package = name if self.is_package(name) else name.rpartition(".")[0]
-        found = dict.fromkeys(one for statement in statements for one in self._named_by(statement, package))
+        found = dict.fromkeys(one for statement in statements for one in self.named_by(statement, name))
         return [one for one in found if one in self.paths]
 
     def names(self, name: str) -> list[str]:
         """The modules that a module names anywhere, also those that have no file."""
-        package = name if self.is_package(name) else name.rpartition(".")[0]
-        return [one for statement in _walk(self.tree(name)) for one in self._named_by(statement, package)]
+        return [one for statement in _walk(self.tree(name)) for one in self.named_by(statement, name)]
 
-    def _named_by(self, statement: ast.AST, package: str) -> list[str]:
+    def named_by(self, statement: ast.AST, name: str) -> list[str]:
+        """The modules that a statement of a module imports."""
+        package = name if self.is_package(name) else name.rpartition(".")[0]
         if isinstance(statement, ast.Import):
             return [alias.name for alias in statement.names]
         if not isinstance(statement, ast.ImportFrom):
@@ -249,6 +251,35 @@ class Blocks:
         self._open = {}
 
 
+def find_absent(sources: ModuleSources, chosen: list[str], builtins: set[str]) -> dict[str, set[str]]:
+    """What modules import that is not in the executable: those of netinit anywhere, others at the top; `try: import` may lack it."""
+    there = {*chosen, *FROZEN, *FROZEN.values(), *builtins, *OWN}
+    absent = {}
+    for name in chosen:
+        of_netinit = is_in(name, ("netinit",))
+        statements = [one for one in _unguarded(sources.tree(name)) if of_netinit or one in sources.tree(name).body]
+        named = {one for statement in statements for one in sources.named_by(statement, name)}
+        lacks = {one for one in named if not {one, one.partition(".")[0]} & there and not is_in(one, LEFT_OUT)}
+        if lacks:
+            absent[name] = lacks
+    return absent
+
+
+def _unguarded(node: ast.AST) -> Iterator[ast.AST]:
+    """All import statements below a node but those for types alone, and those in the body of a `try`."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Try):
+            for part in (*child.handlers, *child.orelse, *child.finalbody):
+                yield from _unguarded(part)
+        elif isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        elif isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id in OUTSIDE:
+            for part in child.orelse if child.test.id == "TYPE_CHECKING" else child.body:
+                yield from _unguarded(ast.Module([part], []))
+        else:
+            yield from _unguarded(child)
+
+
 def find_builtins(config: Path, names: set[str]) -> list[tuple[str, str]]:
     """The rows of Python's table of built-in modules (config.c) that these names need, and the interpreter itself."""
     rows = re.findall(r'^\s*{"(\w+)", (\w+)},', config.read_text("utf-8"), re.MULTILINE)
@@ -299,6 +330,8 @@ def main(output: Path, library: Path, headers: Path, packages: Path) -> None:
     rows += [(name, "0, 0, 0, 0, 0", number, packages_of[name]) for name, number in numbers.items()]
     wanted = {one for name in (*chosen, *FROZEN.values()) for one in sources.names(name)}
     builtins = find_builtins(next(library.glob("config-*/config.c")), wanted)
+    if absent := find_absent(sources, chosen, {name for name, _ in builtins}):
+        sys.exit(f"modules in the executable import what is not in it: {absent}")
     (output / "modules.bin").write_bytes(blocks.content)
     (output / "modules.h").write_text(write_tables(rows, frozen, builtins), encoding="utf-8")
     (output / "code.c").write_text(static.render(), encoding="utf-8")

@@ -12,7 +12,7 @@ from netinit.base.system import EMBEDDED, posix
 
 ROOMS = ("base", "options", "rules", "simulate", "live", "questions/lint", "kernel", "backends", "pods")
 # Imported inside functions; a test compares this list with the code.
-LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
+LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "traceback", "warnings")
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others: for a directory on the path, and for the last one
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from containers import Image
-from engine import ROOT, Engine
+from engine import ROOT
 from laboratory import Pod
 
 pytestmark = pytest.mark.netns
@@ -27,9 +27,9 @@ STRANGE = "/strange"  # where a stranger's files are mounted: the image itself h
 
 
 @pytest.fixture(scope="session")
-def stranger(engine: Engine, webhook: Image, tmp_path_factory: pytest.TempPathFactory) -> Stranger:
+def stranger(python_files: Path) -> Stranger:
     """A Python in the container that is somebody else's, of the files of the admission server's image."""
-    return Stranger(engine.unpack(webhook, tmp_path_factory.mktemp("strange")))
+    return Stranger(python_files)
 
 
 @dataclass(frozen=True)

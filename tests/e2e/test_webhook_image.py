@@ -30,17 +30,12 @@ WORDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def root(engine: Engine, webhook: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return engine.unpack(webhook, tmp_path_factory.mktemp("webhook"))
-
-
 def files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
-def test_it_holds_the_server_and_no_programs_of_netfilter(root: Path):
-    names = {path.name for path in files(root)}
+def test_it_holds_the_server_and_no_programs_of_netfilter(python_files: Path):
+    names = {path.name for path in files(python_files)}
     assert {"controller.py", "client.py", "Chart.yaml"} <= names
     assert not names & {
         "iptables",
@@ -55,8 +50,8 @@ def test_it_holds_the_server_and_no_programs_of_netfilter(root: Path):
         "pip",
         "gcc",
     }
-    assert sum(path.stat().st_size for path in files(root)) < MOST
-    assert not [path for path in files(root) if path.stat().st_mode & 0o6000]
+    assert sum(path.stat().st_size for path in files(python_files)) < MOST
+    assert not [path for path in files(python_files) if path.stat().st_mode & 0o6000]
 
 
 def test_a_change_of_the_sources_leaves_the_layer_of_the_dependencies_as_it_is(engine: Engine, webhook: Image):

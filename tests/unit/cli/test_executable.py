@@ -77,6 +77,19 @@ def test_each_module_has_what_it_always_imports(builder, sources, chosen):
     assert {name: lacks for name, lacks in lacking.items() if lacks} == {}
 
 
+def test_what_a_module_imports_and_is_not_in_it_is_named_unless_the_module_does_without(builder, tmp_path):
+    package = tmp_path / "netinit"
+    package.mkdir()
+    (package / "__init__.py").write_text("import sys\nfrom netinit import one\n")
+    (package / "one.py").write_text(
+        "import posix\ntry:\n    import absent_but_tried\nexcept ImportError:\n    import absent_instead\n"
+        "def later():\n    import absent_later\n    from netinit import __doc__\n"
+        "if EMBEDDED:\n    import _netinit\nelse:\n    import absent_elsewhere\n"
+    )
+    sources = builder.ModuleSources(tmp_path)
+    assert builder.find_absent(sources, ["netinit", "netinit.one"], {"posix", "sys"}) == {"netinit.one": {"absent_instead", "absent_later"}}
+
+
 @pytest.mark.netns
 @pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables"])
 def test_all_that_a_first_a_second_run_and_a_removal_import_is_c_data(builder, sources, chosen, backend):
