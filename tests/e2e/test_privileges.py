@@ -301,7 +301,7 @@ PROGRAMS = (
     "iptables-legacy-save", "iptables-legacy-restore", "gcc", "cc", "ld", "ldconfig", "objdump", "bash",
 )  # fmt: skip
 EVIL_PROGRAM = '#include <fcntl.h>\nint main(void) { return open("/evil/loaded", O_CREAT | O_WRONLY, 0666) < 0; }\n'
-EVIL_MODULE = "open('/evil/loaded', 'w').close()\n"
+EVIL_MODULE = "import posix; posix.close(posix.open('/evil/loaded', posix.O_CREAT | posix.O_WRONLY))\n"
 VARIABLES = {
     "LD_PRELOAD": "/evil/evil.so",
     "LD_AUDIT": "/evil/evil.so",
