@@ -109,23 +109,31 @@ static PyObject *py_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothi
     return names;
 }
 
-/* A file's bytes. The block of the last one is kept: what is imported next is often in it, too. */
+/* A file's bytes. Its block is kept: what is imported next is often in it, too. */
 static const unsigned char *read_file(const struct embedded *file)
 {
-    static unsigned char *block;
-    static uint32_t of;
+    static struct block {
+        struct block *next;
+        uint32_t at;
+        unsigned char bytes[];
+    } *blocks;
+    struct block *block = blocks;
     uLongf size = file->unpacked;
 
-    if (!block || of != file->at) {
-        free(block);
-        block = malloc(size);
-        of = file->at;
-        if (!block)
+    while (block && block->at != file->at)
+        block = block->next;
+    if (!block) {
+        if (!(block = malloc(sizeof *block + size)))
             return PyErr_NoMemory(), NULL;
-        if (uncompress(block, &size, embedded_bytes + file->at, file->packed) != Z_OK)
+        if (uncompress(block->bytes, &size, embedded_bytes + file->at, file->packed) != Z_OK) {
+            free(block);
             return PyErr_Format(PyExc_SystemError, "%s is damaged in this executable", file->name), NULL;
+        }
+        block->at = file->at;
+        block->next = blocks;
+        blocks = block;
     }
-    return block + file->within;
+    return block->bytes + file->within;
 }
 
 static PyObject *py_read(PyObject *Py_UNUSED(module), PyObject *argument)

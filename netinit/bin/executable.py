@@ -194,8 +194,8 @@ def _close(sources: ModuleSources, chosen: list[str], roots: list[str]) -> dict[
 def compile_module(sources: ModuleSources, name: str, place: str = "") -> CodeType:
     """The code of a module, which names no folder of the build.
 
-    Left out are functions' docstrings, except for those that decorators read, and the line numbers of other projects' modules.
-    Imports are absolute, as the executable's own import wants them.
+    Left out are functions' docstrings, except for those that decorators read, columns, which a traceback shows only beside sources,
+    and other projects' docstrings and line numbers. Imports are absolute, as the executable's own import wants them.
     """
     place = place or name.replace(".", "/") + ("/__init__.py" if sources.is_package(name) else ".py")
     tree = ast.parse(sources.paths[name].read_bytes())
@@ -205,14 +205,17 @@ def compile_module(sources: ModuleSources, name: str, place: str = "") -> CodeTy
             future |= functools.reduce(int.__or__, [getattr(__future__, alias.name).compiler_flag for alias in statement.names])
             tree.body.remove(statement)
     for inner in ast.walk(tree):
+        if isinstance(inner, (ast.expr, ast.stmt, ast.excepthandler)):
+            inner.end_lineno, inner.col_offset, inner.end_col_offset = inner.lineno, -1, -1
         if isinstance(inner, ast.ImportFrom) and inner.level:
             inner.module, inner.level = _absolute(inner, name if sources.is_package(name) else name.rpartition(".")[0]), 0
         if not isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)) or inner.decorator_list:
             continue
         if ast.get_docstring(inner, clean=False) is not None:
             inner.body[0:1] = [] if len(inner.body) > 1 else [ast.copy_location(ast.Pass(), inner.body[0])]
-    code: CodeType = compile(tree, place, "exec", flags=future, dont_inherit=True, optimize=0)
-    return code if is_in(name, ("netinit",)) else _without_lines(code)
+    own = is_in(name, ("netinit",))
+    code: CodeType = compile(tree, place, "exec", flags=future, dont_inherit=True, optimize=0 if own else 2)
+    return code if own else _without_lines(code)
 
 
 def _without_lines(code: CodeType) -> CodeType:
@@ -240,7 +243,9 @@ class Blocks:
             self.close()
 
     def close(self) -> None:
-        """Compress what has been added."""
+        """Compress what has been added, if anything."""
+        if not self._open:
+            return
         raw = b"".join(self._open.values())
         packed = zlib.compress(raw, 9)
         within = 0
@@ -323,6 +328,7 @@ def main(output: Path, library: Path, headers: Path, packages: Path) -> None:
             blocks.add(name, dump(compile_module(sources, name)))
     for path in sorted((packages / "netinit" / "data").iterdir()):
         if path.is_file():
+            blocks.close()  # each for itself: what reads one needs no other
             blocks.add(f"netinit/data/{path.name}", path.read_bytes())
     blocks.close()
     packages_of = {name: int(sources.is_package(name)) for name in chosen}
