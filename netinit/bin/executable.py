@@ -70,11 +70,10 @@ BACKENDS = "netinit.backends."
 # the kernel maps 64 KiB and more around what is used.
 SELDOM = (
     "Python-ast", "_blake2*", "_collectionsmodule", "_datetimemodule", "_functoolsmodule", "_operator", "_pickle",
-    "_randommodule", "_tracemalloc", "action_helpers", "arraymodule", "ast", "ast_opt", "asdl", "binascii", "blake2*",
-    "codeobject", "compile", "complexobject", "dtoa", "errnomodule", "faulthandler", "floatobject", "frame",
-    "genericaliasobject", "hamt", "hashtable", "itertoolsmodule", "iterobject", "marshal", "mathmodule", "md5module",
-    "memoryobject", "odictobject", "parser", "pegen*", "pystrhex", "pystrtod", "pythonrun", "selectmodule", "sha*module", "sre",
-    "string_parser", "symtable", "tokenizer", "traceback", "unicodectype", "unicodedata", "weakrefobject", "zlibmodule",
+    "_randommodule", "action_helpers", "arraymodule", "ast", "ast_opt", "asdl", "binascii", "blake2*",
+    "complexobject", "dtoa", "errnomodule", "hamt", "hashtable", "iterobject", "mathmodule", "md5module",
+    "odictobject", "parser", "pegen*", "pystrhex", "pystrtod", "pythonrun", "sha*module", "sre", "string_parser",
+    "symtable", "tokenizer", "unicodedata", "zlibmodule",
 )  # fmt: skip
 BLOCK = 1 << 16  # bytes that are compressed together: more gain little, and take longer to unpack
 FOREIGN = ("data", "dist-packages", "site-packages", "test", "tests")  # folders of no modules that count
@@ -297,7 +296,8 @@ def write_order() -> str:
     for section in ("text", "rodata"):
         inner = " ".join(f"*libpython*:{name}.o(.{section} .{section}.*)" for name in SELDOM)
         inner += f" *libz.a:(.{section} .{section}.*)"
-        lines.append(f"SECTIONS {{ .{section}.seldom : {{ {inner} }} }} INSERT AFTER .{section};\n")
+        edges = f"{section}_seldom = .; {inner} {section}_seldom_end = .;"
+        lines.append(f"SECTIONS {{ .{section}.seldom : {{ {edges} }} }} INSERT AFTER .{section};\n")
     return "".join(lines)
 
 

@@ -27,7 +27,7 @@ from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 
 MEGABYTE = 1 << 20
 MOST = 15 * MEGABYTE
-MOST_PACKED = 7 * MEGABYTE
+MOST_PACKED = 6_000_000
 SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
 PERMITTED_ONLY = 0x02000000  # VFS_CAP_REVISION_2 without VFS_CAP_FLAGS_EFFECTIVE (linux/capability.h)
 SHELLS = {"sh", "bash", "dash", "busybox", "perl"}
