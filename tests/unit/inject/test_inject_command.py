@@ -266,6 +266,13 @@ def test_openshifts_user_ids_come_from_the_namespaces_of_the_input(tmp_path):
         assert "uid: uid 1337\n" in output(inject.command, *arguments, stdin=text)
 
 
+def test_a_namespace_of_the_input_with_openshifts_groups_alone_gives_the_group(tmp_path):
+    (tmp_path / "config").write_text(USER.replace("uid {{ .ProxyUID }}", "gid {{ .ProxyGID }}"))
+    groups = {"openshift.io/sa.scc.supplemental-groups": "1000/5"}
+    namespace = json.dumps({"kind": "Namespace", "metadata": {"name": "shop", "annotations": groups}})
+    assert "uid: gid 1004\n" in output(inject.command, "-f", "-", "--injectConfigFile", tmp_path / "config", stdin=f"{namespace}\n---\n{POD}")
+
+
 def test_openshifts_user_ids_come_from_the_cluster_and_a_namespace_that_cannot_be_read_is_a_warning(cluster, tmp_path):
     (tmp_path / "config").write_text(USER)
     cluster.annotations = RANGE
