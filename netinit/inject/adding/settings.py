@@ -101,7 +101,8 @@ def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
     groups = annotations.get(key)
     if groups is None:
         return None
-    return uid, [_last(key, groups, block) for block in groups.split(",")][0]
+    first, *_ = [_last(key, groups, block) for block in groups.split(",")]
+    return uid, first
 
 
 def _last(key: str, value: str, block: str) -> int:
@@ -112,5 +113,6 @@ def _last(key: str, value: str, block: str) -> int:
         last = start + end - 1 if found[2] == "/" else end
         if start <= last <= _MAX_ID:
             return last
-        problem = "the range is empty" if last < start else f"its last id, {last}, is above {_MAX_ID}, the highest that Kubernetes takes"
+        too_high = f"its last id, {last}, is above {_MAX_ID}, the highest that Kubernetes takes"
+        problem = "the range is empty" if last < start else too_high
     raise InjectionError(f"invalid value {shown(value)} for annotation {key!r} of the namespace: {problem}")

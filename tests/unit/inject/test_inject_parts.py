@@ -363,12 +363,12 @@ BAD_RANGES = {
 
 @pytest.mark.parametrize(("value", "said"), BAD_RANGES.items())
 def test_a_bad_range_of_ids_is_a_clear_error(value, said):
-    for annotations, key in (
+    for given, key in (
         ({"openshift.io/sa.scc.uid-range": value}, "uid-range"),
         ({"openshift.io/sa.scc.uid-range": "1000/10", "openshift.io/sa.scc.supplemental-groups": value}, "supplemental-groups"),
     ):
         with pytest.raises(InjectionError) as caught:
-            proxy_ids(annotations)
+            proxy_ids(given)
         assert f"{value!r} for annotation 'openshift.io/sa.scc.{key}' of the namespace: " in str(caught.value)
         assert str(caught.value).endswith(said)
 
@@ -379,7 +379,7 @@ def test_a_slash_anywhere_means_that_a_range_has_a_size():
 
 
 def test_a_bad_range_behind_the_first_of_groups_is_an_error():
-    with pytest.raises(InjectionError, match="'5/10,7' for annotation 'openshift.io/sa.scc.supplemental-groups'"):
+    with pytest.raises(InjectionError, match=r"'5/10,7' for annotation 'openshift[.]io/sa[.]scc[.]supplemental-groups'"):
         proxy_ids({"openshift.io/sa.scc.supplemental-groups": "5/10,7"})
 
 
