@@ -24,8 +24,9 @@ HEAD = """# Kernels
 - `address sets`: connections to networks in long lists and outside of them
 - `user namespaces`: the same commands from the node, in a pod with `hostUsers: false`
 
-Each entry is a Debian release's files on this machine's kernel, or a kernel booted with them; `without` means that its module is removed. What
-is not named was not tried, or the [backend](backends.md) does not have it.
+Each entry is a Debian release's files on this machine's kernel, or a kernel booted with them; `without` means that its module is removed,
+`with the modules of` that those are which [that system](#nodes-of-other-systems) leaves out. What is not named was not tried, or the
+[backend](backends.md) does not have it.
 """
 LACKS = """
 ## What is missing is named
