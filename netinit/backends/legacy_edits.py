@@ -128,13 +128,20 @@ def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdi
 
 
 def _read(family: Family, table: str) -> tuple[int, tuple[int, ...], bytes]:
-    """Return a table, which reading creates, as `read_whole`; the kernel may have to load the module of legacy tables first."""
+    """Return a table, which reading creates, as `read_whole`; the module of legacy tables may have to be loaded first."""
     try:
         return read_whole(family, table)
     except OSError as error:
         if error.errno != ENOPROTOOPT:
             raise
-    from netinit.kernel.extensions import load_legacy_tables  # once, on a node where nobody has used legacy tables
+        refusal = error
+    from netinit.kernel.extensions import LOADERS  # once, on a node where nobody has used legacy tables
 
-    load_legacy_tables(family)
-    return read_whole(family, table)
+    for load in LOADERS:
+        load(family)
+        try:
+            return read_whole(family, table)
+        except OSError as error:
+            if error.errno != ENOPROTOOPT:
+                raise
+    raise refusal

@@ -24,7 +24,15 @@ class OptionError(NetinitError):
 
 
 class ParseError(NetinitError):
-    """A text (a rule listing, a manifest) does not have its documented format."""
+    """A text (a rule listing, a manifest) does not have its documented format. `line`, `column`: where, from 1; 0 if not known."""
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}" if line else problem)
+        self.problem, self.line, self.column = problem, line, column
+
+    def in_file(self, name: str) -> str:
+        """The message with a file's name, and the place behind that: `pod.yaml:3:1: …`."""
+        return f"{name}:{self.line}:{self.column}: {self.problem}" if self.line else f"{name}: {self.problem}"
 
 
 class NamespaceError(NetinitError):

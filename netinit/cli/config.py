@@ -6,6 +6,7 @@ import re
 import sys
 
 from netinit.base.errors import OptionError, ParseError
+from netinit.base.sanitize import shorten
 from netinit.options import Options
 from netinit.options.file import read_tree
 from netinit.options.kinds import quote_value
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 20  # a file with every option is a few KiB
 _LEADING_ZERO = re.compile(r"[+-]?0[0-9]+")
-_BARE_STAR = re.compile(r"(?:^|[:,\[-]\s+)\*\s*(?:$|[,\]#])", re.MULTILINE)
 
 
 def read_options(
@@ -39,7 +39,7 @@ def read_options(
 
 def load_file(path: str, label: str) -> Any:
     """Parse a YAML or JSON file (`-` is stdin). Raises OptionError beginning with the label."""
-    shown = f"{label}: {quote_value(path)}"
+    shown, place = f"{label}: {quote_value(path)}", f"{label}: {'stdin' if path == '-' else shorten(path)}"
     try:
         if path == "-":
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
@@ -60,19 +60,18 @@ def load_file(path: str, label: str) -> Any:
     except ImportError:
         raise OptionError(f"{shown}: reading files needs the Python package PyYAML; install it") from None
     except ParseError as error:
-        hint = "; a * of its own is quoted in YAML: '*'" if _BARE_STAR.search(text) else ""
-        raise OptionError(f"{shown} is not YAML: {error}{hint}") from None
-    problems = [*duplicates, *_find_octal_numbers(text)]
-    if problems:
-        raise OptionError(*[f"{shown}: {one}" for one in problems])
+        raise OptionError(error.in_file(place)) from None
+    if problems := [*duplicates, *_find_octal_numbers(text)]:
+        raise OptionError(*[one.in_file(place) for one in problems])
     return tree
 
 
-def _find_octal_numbers(text: str) -> Iterator[str]:
-    """A problem for each number that YAML reads as octal: 010 is 8."""
+def _find_octal_numbers(text: str) -> Iterator[ParseError]:
+    """An error for each number that YAML reads as octal: 010 is 8."""
     from netinit.golang.goyaml.events import scan, value_of
 
     for event in scan(text):
         value = value_of(event) if event.__class__.__name__ == "ScalarEvent" else None
         if value.__class__ is int and _LEADING_ZERO.fullmatch(event.value):
-            yield f"line {event.start_mark.line + 1}: {event.value} is the number {value} in YAML: write it without the leading zero"
+            problem = f"{event.value} is the number {value} in YAML: write it without the leading zero"
+            yield ParseError(problem, event.start_mark.line + 1, event.start_mark.column + 1)

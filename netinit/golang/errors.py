@@ -4,7 +4,11 @@ from __future__ import annotations
 
 
 class YamlError(Exception):
-    """A YAML text cannot be read, or exceeds a limit; the message has line and column."""
+    """A YAML text cannot be read, or exceeds a limit: `problem`, and where, by `line` and `column` from 1 (0: not known)."""
+
+    def __init__(self, problem: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {problem}" if line else problem)
+        self.problem, self.line, self.column = problem, line, column
 
 
 class TemplateError(Exception):

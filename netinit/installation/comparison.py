@@ -14,6 +14,7 @@ from netinit.base.errors import ParseError
 from netinit.base.tree import Tree, clone, explain_json_error, mapping, same, sequence, string
 from netinit.inject.adding.kubernetes_types import json_of
 from netinit.inject.adding.patch import apply_patch
+from netinit.inject.adding.settings import RANGES
 from netinit.inject.deciding.annotations import NATIVE_SIDECAR
 from netinit.inject.deciding.manifests import Workload, workloads
 
@@ -283,9 +284,10 @@ DOCUMENTED = tuple(starmap(Documented, (
      lambda _, one: "[PROXY_CONFIG]" in one.path and one.path.endswith((".connectTimeout", ".parentShutdownDuration"))),
     (_INPUTS, "second injection of a pod whose owner changed `istio-proxy`",
      lambda pod, one: bool(_annotation(pod, "sidecar.istio.io/status")) and _is_of_proxy(one)),
-    (_INPUTS, "overrides only in the annotation, with another `runAsUser`",
-     lambda pod, one: "runAsUser" in _annotation(pod, "proxy.istio.io/overrides")
-     and one.path.startswith("spec.initContainers[istio-init]")),
+    (_INPUTS, "overrides in the annotation",
+     lambda pod, one: bool(_annotation(pod, "proxy.istio.io/overrides")) and one.path.startswith("spec.initContainers[istio-init]")),
+    (_INPUTS, "a range of OpenShift's (`sa.scc.uid-range`, `sa.scc.supplemental-groups`)",
+     lambda _, one: one.path == ANSWER and any(_has_text(one, key) for key in RANGES)),
 )))  # fmt: skip
 
 

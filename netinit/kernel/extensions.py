@@ -28,16 +28,31 @@ def has_legacy_table(family: Family, table: str) -> bool:
     return _ask_legacy(family, GET_INFO, pack("=32s", table.encode()), INFO_SIZE, (ENOENT, EINVAL, ENOPROTOOPT))
 
 
-def load_legacy_tables(family: Family) -> None:
-    """Let the kernel load the module of legacy tables (ip_tables, ip6_tables), if it can.
+def load_by_match(family: Family) -> None:
+    """Let nf_tables' compatibility layer load the module of legacy tables (ip_tables, ip6_tables), whose socket options load none.
 
-    Their socket options load no module. nf_tables' compatibility layer does, by the names of matches, and that of ICMP is
-    in the same module (its aliases are ipt_icmp, ip6t_icmp6).
+    It loads modules by the names of matches, and that of ICMP is in the same module up to Linux 6.3 (its aliases are ipt_icmp,
+    ip6t_icmp6). Later it is in xt_tcpudp, and no name of an extension or table leads to the module.
     """
     try:
         has_nft_extension(family, MATCH, "icmp6" if family is IPV6 else "icmp", 0)
-    except OSError:  # a kernel without nf_tables: only modprobe can load it there
+    except OSError:  # a kernel without nf_tables
         return
+
+
+def load_by_modprobe(family: Family) -> None:
+    """Load the module of legacy tables as iptables-legacy does, with modprobe(8), where there is one; it needs SYS_MODULE."""
+    from netinit.base.errors import BackendUnavailableError
+    from netinit.kernel import run
+
+    if modprobe := run.find("modprobe"):
+        try:
+            run.finish(run.start(modprobe, ("--quiet", "ip6_tables" if family is IPV6 else "ip_tables")))
+        except BackendUnavailableError:  # in a pod's user namespace, where it could load nothing
+            return
+
+
+LOADERS = (load_by_match, load_by_modprobe)
 
 
 def has_legacy_extension(family: Family, kind: int, name: str, revision: int) -> bool:

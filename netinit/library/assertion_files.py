@@ -7,7 +7,7 @@ from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.inject.deciding import yaml_texts
-from netinit.library.manifest_files import is_file, read_file
+from netinit.library.manifest_files import in_file, is_file, read_file
 from netinit.options.kinds import quote_value
 from netinit.questions.audit.assertions import Assertion, parse_assertion
 
@@ -43,10 +43,10 @@ def _read_sentences(file: str) -> Iterator[tuple[str, str, int]]:
         hint = f'; a sentence has the word "is": "outbound tcp{SENTENCE}captured"'
         raise OptionError(*[f"{problem}{hint}" for problem in error.problems]) from None
     try:
-        yaml_texts.load(text)  # rejects excessive depth or size before the composer, which alone provides line numbers
-        tree = yaml.compose(text, yaml.SafeLoader)
-    except (ParseError, yaml.YAMLError) as error:
-        raise OptionError(f"--assert: {quote_value(file)} is not YAML: {getattr(error, 'problem', None) or error}") from None
+        yaml_texts.load(text)  # rejects what is not YAML, too deep or too large before the composer, which alone provides line numbers
+    except ParseError as error:
+        raise OptionError(f"--assert: {in_file(file, error)}") from None
+    tree = yaml.compose(text, yaml.SafeLoader)
     items = tree
     if isinstance(tree, yaml.MappingNode) and [key.value for key, _ in tree.value] == ["assertions"]:
         items = tree.value[0][1]

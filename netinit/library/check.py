@@ -12,12 +12,11 @@ from netinit.inject.deciding.manifest_survey import FileSurvey
 from netinit.kernel.detect import read_name_servers
 from netinit.library import safe_files
 from netinit.library.assertion_files import read_assertions
-from netinit.library.manifest_files import read_file
+from netinit.library.manifest_files import in_file, read_file
 from netinit.library.parameters import Files, Pods, choose_pods, list_files
 from netinit.library.repository_settings import RepositorySettings, read_settings
 from netinit.library.rule_reading import Gate, PodChoice
 from netinit.options import Options
-from netinit.options.kinds import quote_value
 from netinit.questions.audit.assertions import Assertion
 from netinit.questions.audit.report import examine_all, read_fail_on, with_files
 from netinit.questions.finding_codes import read_accepted_codes
@@ -109,9 +108,9 @@ def _load(baseline: str) -> tuple[Entry, ...]:
     try:
         tree, problems = yaml_texts.load_reporting(_read(baseline))
     except ParseError as error:
-        raise OptionError(f"{BASELINE}: {quote_value(baseline)} is not YAML: {error}") from None
+        raise OptionError(f"{BASELINE}: {in_file(baseline, error)}") from None
     if problems:
-        raise OptionError(*[f"{BASELINE}: {quote_value(baseline)}: {one}" for one in problems])
+        raise OptionError(*[f"{BASELINE}: {in_file(baseline, one)}" for one in problems])
     return read_baseline(tree, baseline)
 
 

@@ -19,9 +19,16 @@ Takes = Callable[[str], bool]
 """Whether to read the file of this name."""
 
 
+def shown_name(name: str) -> str:
+    """The name of a file for messages."""
+    return "stdin" if name == STDIN else shorten(name)
+
+
 def in_file(name: str, error: NetinitError) -> str:
-    """An error's lines, each prefixed with the file name."""
-    shown = "stdin" if name == STDIN else shorten(name)
+    """An error's lines, each prefixed with the file name, and the place in the file if it is known."""
+    shown = shown_name(name)
+    if isinstance(error, ParseError) and error.line:
+        return error.in_file(shown)
     return "\n".join(f"{shown}: {line}" for line in split_message(str(error)))
 
 

@@ -21,7 +21,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.sanitize import shorten
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.podfile import BY_PLUGIN, INJECTED, LEFT_OUT
-from netinit.library.manifest_files import read_file
+from netinit.library.manifest_files import in_file, read_file
 from netinit.library.rule_reading import Outlook
 from netinit.options.kinds import quote_value, suggest
 from netinit.questions.finding_codes import read_accepted_codes
@@ -64,13 +64,13 @@ def read_settings(name: str) -> RepositorySettings:
     try:
         tree, duplicates = yaml_texts.load_reporting(read_file(name, LABEL))
     except ParseError as error:
-        raise OptionError(f"{LABEL}: {quote_value(name)} is not YAML: {error}") from None
+        raise OptionError(f"{LABEL}: {in_file(name, error)}") from None
     if tree is None:
         return RepositorySettings(name=name)
     if not isinstance(tree, dict):
         raise OptionError(f"{LABEL}: {quote_value(name)} is not a mapping; write `ipFamilies: [ipv4]`, for example")
     found: dict[str, Any] = {"name": name}
-    problems = [f"{shorten(name)}: {one}" for one in duplicates]
+    problems = [in_file(name, one) for one in duplicates]
     for key, value in tree.items():
         place = f"{shorten(name)}: {shorten(str(key))}"
         if key not in _KEYS:

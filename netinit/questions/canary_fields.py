@@ -13,12 +13,9 @@ from netinit.base.net import MAX_PORT
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, shown, string
 from netinit.inject.adding.quantities import is_quantity, nano_units
-from netinit.inject.adding.values_checks import bad_image
+from netinit.inject.adding.values_checks import bad_image, bad_key
 
-_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
-_DOMAIN = r"(?=[^/]{1,253}/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
-_LABEL = rf"(?:{_NAME})?\Z"
-_KEY = rf"(?:{_DOMAIN}/)?{_NAME}\Z"
+_LABEL = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?\Z"
 _VARIABLE = r"[ -<>-~]+\Z"
 _SECCOMP, _SECCOMP_OF_FILES = ("RuntimeDefault", "Unconfined"), ("Localhost",)
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -33,8 +30,8 @@ def find_field_problems(pod: Tree) -> Iterator[str]:
             yield f"label {key}: {shown(value)} must be at most 63 letters, digits, '-', '_', '.', with a letter or digit at each end"
     for kind in ("labels", "annotations"):
         for key in mapping(mapping(pod.get("metadata")).get(kind)):
-            if not re.match(_KEY, key):
-                yield f"{kind.removesuffix('s')} {quote(key)}: the key must be NAME or DOMAIN/NAME, of letters, digits, '-', '_', '.'"
+            if problem := bad_key(key):
+                yield f"{kind.removesuffix('s')} {quote(key)}: {problem}"
     spec = mapping(pod.get("spec"))
     yield from _of_seccomp(mapping(spec.get("securityContext")))
     for kind in ("initContainers", "containers"):

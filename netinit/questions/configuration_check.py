@@ -80,7 +80,9 @@ def _refuse(canary: str, problem: str, config: InjectionConfig, settings: Settin
     message = f"a canary pod cannot be injected with it: {problem}"
     setting = find_setting(problem, config, lambda other: _try(CANARIES[canary], other, settings).problem)
     with errors_of(config.texts.get(setting.what if setting else TEMPLATES, SettingsText(what=TEMPLATES))):
-        raise SettingError(setting.what, [(setting.path, message)]) if setting else ConfigError(message)
+        if not setting:
+            raise ConfigError(message)
+        raise SettingError(setting.what, [(setting.path, f"line {setting.line}: {message}" if setting.line else message)])
 
 
 def find_template_problems(config: InjectionConfig, settings: Settings) -> Iterator[TemplateFinding]:

@@ -15,7 +15,7 @@ from typing import Any
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.adding.meshconfig import ProxyConfigResource, ProxyConfigs
-from netinit.inject.adding.settings import GROUPS_ANNOTATION, UID_RANGE, Kubelets, Namespace, runs_native_sidecars
+from netinit.inject.adding.settings import RANGES, Kubelets, Namespace, runs_native_sidecars
 from netinit.kube import client as api
 from netinit.kube.client import Cache, Client, Resource, follow, write_event
 from netinit.kube.service_account import find_service_account
@@ -342,7 +342,7 @@ class WatchedCluster:
 def _read_namespace(tree: Tree) -> Namespace | None:
     """Return a namespace with OpenShift's annotations for user and group ids; None without them."""
     annotations = strings(mapping(tree.get("metadata")).get("annotations"))
-    kept = {key: annotations[key] for key in (UID_RANGE, GROUPS_ANNOTATION) if key in annotations}
+    kept = {key: annotations[key] for key in RANGES if key in annotations}
     return Namespace(name=api.name_of(tree)[1], annotations=kept) if kept else None
 
 

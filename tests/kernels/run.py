@@ -1,12 +1,12 @@
-"""`make kernels`: asks every kernel and every root, keeps the answers in the cache and writes docs/kernels.md.
+"""`make kernels`: asks kernels and roots, keeps what they answered in results.json beside this file and writes docs/kernels.md from it.
 
     python tests/kernels/run.py [--simulator] [NAME...]
     python tests/kernels/run.py --arm64 [whole]
 
-A NAME (see PLACES) chooses what is asked anew; the others keep the answers that they gave before. With --simulator only the simulator's
-assumptions are asked; what they came to is kept in simulator.json beside this file. With --arm64, an emulated machine of this architecture
-is asked, and a root on this computer's kernel for the messages that it must send alike; only the page's parts of both are new. Where the processor is emulated,
-a kernel takes some three minutes of this computer's, and only those that nobody else wants.
+A NAME (see PLACES) chooses what is asked anew. What is not asked, and a place that gives no answer or does not come to its end, keeps what
+is on record. With --simulator only the simulator's assumptions are asked, ARM64 too where it is named. With --arm64, an emulated machine of this
+architecture is asked, and a root on this computer's kernel for the messages that it must send alike. Where the processor is emulated, a kernel
+takes some three minutes of this computer's, and only those that nobody else wants.
 """
 
 from __future__ import annotations
@@ -23,21 +23,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from chosen import WHOLE
-from debian import CACHE, NATIVE, Kernel, make_root
+from debian import NATIVE, Kernel, make_root
 from places import ROOT, compile_project, copy_project, in_machine, in_root
-from table import (
-    complain_of_messages,
-    complaints,
-    part_of_arm64,
-    render,
-    render_arm64,
-    replace_arm64,
-    replace_simulator,
-    summarize_simulator,
-)
+from summaries import Record, complain_of_messages, complaints, keep, summarize, summarize_arm64
+from systems import SYSTEMS, name_rig
+from table import render
 
 PAGE = ROOT / "docs" / "kernels.md"
-HELD = Path(__file__).with_name("simulator.json")
+RESULTS = Path(__file__).with_name("results.json")
 LIMIT = 1800  # seconds of the processor for one place
 PROGRAMS = {
     "qemu-system-x86_64": "qemu-system-x86", "mmdebstrap": "mmdebstrap", "busybox": "busybox-static", "cpio": "cpio",
@@ -68,9 +61,11 @@ KERNELS = {
     "6.1 without xt_owner": Booted("bookworm", "amd64", "bookworm", ("xt_owner",)),
     "6.1 without nf_tables": Booted("bookworm", "amd64", "bookworm", NF_TABLES),
     "6.1 without REDIRECT": Booted("bookworm", "amd64", "bookworm", ("xt_REDIRECT", "nft_redir")),
+    **{name_rig(one): Booted("trixie", "amd64", "trixie", one.lacks) for one in SYSTEMS if one.lacks},
 }
 PLACES = (*ROOTS, *KERNELS)
 ARM64, ARM64_KERNEL = "6.1 of Debian 12, arm64", Booted("bookworm", "arm64", "bookworm", architecture="arm64")
+SIMULATED = (*ROOTS, *(name for name, kernel in KERNELS.items() if not kernel.without), ARM64)  # whom --simulator asks
 
 
 def find_obstacle(programs: Mapping[str, str]) -> str | None:
@@ -98,7 +93,7 @@ def ask_kernel(asked: Booted, parts: str, work: Path) -> object:
 
 
 def ask(name: str, parts: str, work: Path) -> dict[str, Any]:
-    """The place as table.py reads it; a failure is told and stands in the table."""
+    """The place as summaries.py reads it; a failure is told."""
     kernel = KERNELS.get(name, ARM64_KERNEL)
     asked: Callable[[], object] = partial(ask_root, ROOTS[name], parts, work) if name in ROOTS else partial(ask_kernel, kernel, parts, work)
     began = time.monotonic()
@@ -111,12 +106,12 @@ def ask(name: str, parts: str, work: Path) -> dict[str, Any]:
     return place
 
 
-def keep_simulator(place: dict[str, Any]) -> None:
-    """Add what a place said of the simulator to the data, in the order of PLACES."""
-    found = json.loads(HELD.read_text("utf-8"))
-    if summed := summarize_simulator(place["answer"]):
-        found[place["name"]] = summed
-        HELD.write_text(json.dumps({name: found[name] for name in (*PLACES, ARM64) if name in found}, indent=1) + "\n", "utf-8")
+def record(name: str, found: Record) -> None:
+    """Add what a place was found to be to the results, and write the page."""
+    if found:
+        results = keep(json.loads(RESULTS.read_text("utf-8")), name, found, (*PLACES, ARM64))
+        RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        PAGE.write_text(render(results, ARM64), "utf-8")
 
 
 def ask_arm64(whole: str) -> int:
@@ -128,11 +123,9 @@ def ask_arm64(whole: str) -> int:
         here = ask("Debian 12", f"goldens{whole}", Path(work))
         there = ask(ARM64, f"arm64{whole}", Path(work))
     wrong = [*complaints(here), *complaints(there)]
-    if "answer" in here and there.get("answer", {}).get("ended"):
-        keep_simulator(there)
+    if "answer" in here and (found := summarize(there)):
+        record(ARM64, found | summarize_arm64(there["answer"], here["answer"]))
         wrong += complain_of_messages(there["answer"], here["answer"])
-        page = replace_arm64(PAGE.read_text("utf-8"), render_arm64(there["answer"], here["answer"]))
-        PAGE.write_text(replace_simulator(page, json.loads(HELD.read_text("utf-8"))), "utf-8")
     print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(wrong)} complaints"]))
     return int(bool(wrong))
 
@@ -141,36 +134,21 @@ def main(words: list[str]) -> int:
     if words[:1] == ["--arm64"] and words[1:] in ([], ["whole"]):
         return ask_arm64(WHOLE if words[1:] else "")
     parts, names = ("simulator", words[1:]) if words[:1] == ["--simulator"] else ("all", words)
-    if obstacle := find_obstacle(PROGRAMS):
+    if obstacle := find_obstacle({**PROGRAMS, **(PROGRAMS_OF_ARM64 if ARM64 in names else {})}):
         print(obstacle)
         return 1
-    if unknown := [name for name in names if name not in PLACES]:
-        print(f"{unknown[0]!r} is no place; these are: {', '.join(PLACES)}")
+    named = PLACES if parts == "all" else SIMULATED
+    if unknown := [name for name in names if name not in named]:
+        print(f"{unknown[0]!r} is no place{' with --simulator' * (unknown[0] in PLACES)}; these are: {', '.join(named)}")
         return 1
-    names = names or [name for name in PLACES if parts == "all" or not (name in KERNELS and KERNELS[name].without)]
     asked = []
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
-        for name in names:
+        for name in names or [name for name in named if name != ARM64]:
             asked.append(ask(name, parts, Path(work)))
-            if "answer" in asked[-1] and not asked[-1]["without"]:
-                keep_simulator(asked[-1])
-            write_page(asked[-1] if parts == "all" else None)  # at once: who stops a long run keeps what it found
+            record(name, summarize(asked[-1]))  # at once: who stops a long run keeps what it found
     wrong = [line for place in asked for line in complaints(place)]
-    print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(names)} places asked, {len(wrong)} complaints"]))
+    print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(asked)} places asked, {len(wrong)} complaints"]))
     return int(bool(wrong))
-
-
-def write_page(place: dict[str, object] | None) -> None:
-    """Write the page; `place`: one that was asked for everything. Without one, only the simulator's part is new."""
-    page = PAGE.read_text("utf-8")
-    if place:
-        answers = CACHE / "answers"
-        answers.mkdir(parents=True, exist_ok=True)
-        kept = {name: answers / f"{name}.json" for name in PLACES}
-        kept[str(place["name"])].write_text(json.dumps(place))
-        new = render(json.loads(path.read_text()) if path.exists() else {"name": one, "failure": "not asked yet"} for one, path in kept.items())
-        page = replace_arm64(new, part_of_arm64(page))
-    PAGE.write_text(replace_simulator(page, json.loads(HELD.read_text("utf-8"))), "utf-8")
 
 
 if __name__ == "__main__":

@@ -390,3 +390,32 @@ def test_deleted_rules_of_ipv6_that_captured_inbound_connections_are_missing(pod
     done = run_tool(pod, "verify")
     assert done.returncode == 3
     assert "missing: IPv6 nat ISTIO_INBOUND" in done.stdout
+
+
+OF_1_0 = {  # where nothing is captured
+    "iptables": """*nat
+:ISTIO_IN_REDIRECT - [0:0]
+:ISTIO_OUTPUT - [0:0]
+:ISTIO_REDIRECT - [0:0]
+-A OUTPUT -p tcp -j ISTIO_OUTPUT
+-A ISTIO_IN_REDIRECT -p tcp -j REDIRECT --to-ports 15001
+-A ISTIO_OUTPUT ! -d 127.0.0.1/32 -o lo -j ISTIO_REDIRECT
+-A ISTIO_OUTPUT -m owner --uid-owner 1337 -j RETURN
+-A ISTIO_OUTPUT -m owner --gid-owner 1337 -j RETURN
+-A ISTIO_OUTPUT -d 127.0.0.1/32 -j RETURN
+-A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
+COMMIT
+""",
+    "ip6tables": """*filter
+-A INPUT -m state --state ESTABLISHED -j ACCEPT
+-A INPUT -j REJECT --reject-with icmp6-port-unreachable
+COMMIT
+""",
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS[:2])
+def test_istio_1_0_which_refuses_ipv6_and_captures_nothing_is_not_taken_for_the_classic_layout(pod, backend):
+    older_rules.program(pod, backend, 0, ("-u", "1337", "-m", "REDIRECT", "-b", "", "-i", ""), OF_1_0, ipv6=False)
+    told = older_rules.read_back(pod)
+    assert (told.wrong, told.releases) == ("", "Istio 1.0")

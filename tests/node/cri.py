@@ -1,4 +1,4 @@
-"""containerd as a kubelet uses it: its CRI, spoken without a client's library, and an image that does nothing but wait.
+"""A runtime as a kubelet uses it: its CRI, spoken without a client's library, and an image that does nothing but wait.
 
 The few messages that are needed are written by hand (k8s.io/cri-api, runtime/v1): a field is its number and its bytes. A
 process of its own speaks to the socket (`python cri.py SOCKET METHOD`), since gRPC's threads and the tests' forks do not go
@@ -19,6 +19,7 @@ from pathlib import Path
 PAUSE = "int pause(void);\nint main(void)\n{\n    for (;;)\n        pause();\n}\n"
 IMAGE = "netinit.test/pause:1"
 CONDITIONS = (b"RuntimeReady", b"NetworkReady")
+OF_CONTAINER = 1  # NamespaceMode: each container has its own
 
 
 def field(number, value):
@@ -82,18 +83,21 @@ class Cri:
         return done.stdout
 
     @staticmethod
-    def sandbox(name, namespace="shop", uid="", attempt=0):
-        """The configuration of a sandbox, as a kubelet makes it."""
+    def sandbox(name, namespace="shop", uid="", attempt=0, users=None):
+        """The configuration of a sandbox, as a kubelet makes it; `users` (`hostUsers: false`): the node's first of 65,536 users that the pod has."""
+        mapping = field(1, users or 0) + field(3, 65536)  # LinuxPodSandboxConfig: its own user namespace, users and groups alike
+        own_users = field(5, field(2, mapping) + field(3, mapping)) if users else b""
+        linux = field(2, field(1, field(2, OF_CONTAINER) + own_users))
         metadata = field(1, name) + field(2, uid or f"uid-{namespace}-{name}") + field(3, namespace) + field(4, attempt)
-        return field(1, metadata) + field(2, name) + field(8, field(1, ""))
+        return field(1, metadata) + field(2, name) + field(8, linux)
 
-    def run_sandbox(self, name, namespace="shop", uid="", attempt=0):
+    def run_sandbox(self, name, **more):
         """The sandbox's id. CriError with the plugin's message where it cannot be made."""
-        answer = self.call("RunPodSandbox", field(1, self.sandbox(name, namespace, uid, attempt)))
+        answer = self.call("RunPodSandbox", field(1, self.sandbox(name, **more)))
         return dict(read_fields(answer))[1].decode()
 
     def status(self, sandbox):
-        """What containerd says of a sandbox: its process, its addresses."""
+        """What the runtime says of a sandbox: its process, its addresses."""
         answer = self.call("PodSandboxStatus", field(1, sandbox) + field(2, 1))
         info = [dict(read_fields(value)) for number, value in read_fields(answer) if number == 2]
         return json.loads(next(one[2] for one in info if one[1] == b"info"))

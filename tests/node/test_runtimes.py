@@ -46,22 +46,23 @@ def sandbox(runtime, name, **more):
         runtime.cri.stop_sandbox(made)
 
 
-def check_captured(path, addresses, families, transparent=()):
+def check_captured(path, addresses, families, transparent=(), users=0):
     """An application's connection arrives at the proxy, and so does one from outside; the proxy's own goes out.
 
-    `transparent`: the proxy's ports for TPROXY.
+    `transparent`: the proxy's ports for TPROXY. `users`: the node's first user of a pod with users of its own.
     """
+    app, envoy = ({"uid": users + one, "gid": users + one} for one in (1000, 1337))
     own = {6 if ":" in one else 4: one for one in addresses}
     gateways = {4: ".".join([*own.get(4, "").split(".")[:2], "0", "1"]), 6: f"{own.get(6, '').partition('::')[0]}::1"}
     with There("/proc/self/ns/net") as node, There(path) as pod:
         node.serve("outside", [Listener(80, family, address=gateways[family]) for family in families])
-        pod.serve("app", [Listener(80, family) for family in families], uid=1000, gid=1000)
+        pod.serve("app", [Listener(80, family) for family in families], **app)
         proxy = [Listener(port, family, transparent=port in transparent) for port in (15001, 15006) for family in families]
-        pod.serve("proxy", proxy, uid=1337, gid=1337)
+        pod.serve("proxy", proxy, **envoy)
         for family in families:
-            out = pod.connect(gateways[family], 80, uid=1000, gid=1000)
+            out = pod.connect(gateways[family], 80, **app)
             assert (out.server, out.port) == ("proxy", 15001), (family, out)
-            assert pod.connect(gateways[family], 80, uid=1337, gid=1337).server == "outside"
+            assert pod.connect(gateways[family], 80, **envoy).server == "outside"
             came = node.connect(own[family], 80)
             assert (came.server, came.port) == ("proxy", 15006), (family, came)
 

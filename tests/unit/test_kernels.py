@@ -14,7 +14,11 @@ import pytest
 
 import chosen
 import places
+import run
+import summaries
+import systems
 import table
+from netinit.pods.doctor.feature_checks import FEATURES
 
 ROOT = Path(__file__).parents[2]
 NFT = chosen.CHOSEN["iptables-nft"]
@@ -28,25 +32,39 @@ def answer(*, outcome="", features=None, failure=None, ends=(), ended=True):
     return {"facts": facts, "tests": tests, "doctor": {"feature_checks": {"iptables-nft": checked}}, "apply": list(ends), "ended": ended}
 
 
+def told(name="6.1", **more):
+    """A place that answered so."""
+    return {"name": name, "without": more.pop("without", ()), "answer": answer(**more)}
+
+
+def page_of(*told_places):
+    """The page of these places alone."""
+    names = [one["name"] for one in told_places]
+    results = {}
+    for one in told_places:
+        results = summaries.keep(results, one["name"], summaries.summarize(one), names)
+    return table.render(results, run.ARM64)
+
+
 @pytest.mark.parametrize(
-    ("outcome", "cell"),
-    [("passed", "passed"), ("failed", "**failed**"), ("skipped", "skipped"), ("", "–")],
+    ("outcome", "said"),
+    [("passed", "; passed: contract\n"), ("failed", "; **failed**: contract\n"), ("skipped", "; skipped: contract\n"), ("", "could be tried\n")],
 )
-def test_a_cell_says_how_the_features_test_ended(outcome, cell):
-    assert table.verdict(answer(outcome=outcome), "iptables-nft", "contract") == cell
-    assert table.verdict(answer(outcome=outcome), "libiptc", "address sets") == "–"
+def test_a_cell_says_how_the_features_test_ended(outcome, said):
+    (line,) = re.findall(r"^- 6.1 \(iptables-nft\).*\n", page_of(told(outcome=outcome)), re.MULTILINE)
+    assert line.endswith(said)
 
 
 def test_the_doctors_cell_names_what_the_kernel_lacks():
     works = {"nat": {"works": True}, "mark": {"works": True}, "owner": {"works": False}}
-    assert table.examined(answer(features={"IPv4": works, "IPv6": works}), "iptables-nft") == "4 of 6; not owner"
-    assert table.examined(answer(features={"IPv4": {name: {"works": False} for name in works}}), "iptables-nft") == "0 of 3"
-    assert table.examined(answer(features={"IPv4": {"nat": None}}), "iptables-nft") == "1 of 1"
-    assert table.examined(answer(failure="no nf_tables"), "iptables-nft") == "no: no nf_tables"
-    assert table.examined(answer(), "libiptc") == "not tried"
+    assert summaries.examined(answer(features={"IPv4": works, "IPv6": works}), "iptables-nft") == "4 of 6; not owner"
+    assert summaries.examined(answer(features={"IPv4": {name: {"works": False} for name in works}}), "iptables-nft") == "0 of 3"
+    assert summaries.examined(answer(features={"IPv4": {"nat": None}}), "iptables-nft") == "1 of 1"
+    assert summaries.examined(answer(failure="no nf_tables"), "iptables-nft") == "no: no nf_tables"
+    assert summaries.examined(answer(), "libiptc") == "not tried"
     late = answer(failure="stopped")
     late["doctor"]["feature_checks"]["iptables-nft"]["works"] = None
-    assert table.examined(late, "iptables-nft") == "not known: the checks did not end in time"
+    assert summaries.examined(late, "iptables-nft") == "not known: the checks did not end in time"
 
 
 def test_apply_that_failed_stands_on_the_page_with_its_last_line_and_one_that_succeeded_does_not():
@@ -57,37 +75,104 @@ def test_apply_that_failed_stands_on_the_page_with_its_last_line_and_one_that_su
         {"backend": "nftables", "options": "REDIRECT", "code": 0, "said": ""},
         {"backend": "libiptc", "options": "REDIRECT", "code": None, "said": ""},
     ]
-    assert list(table.failures_of({"name": "6.1", "answer": answer(ends=ends)})) == [
-        ("6.1", "iptables-nft", "1: this kernel has no owner match"),
-        ("6.1", "libiptc", "None: it printed nothing"),
-    ]
+    found = summaries.summarize(told(ends=ends))
+    assert found["lacking"] == {"1: this kernel has no owner match": ["iptables-nft"], "None: it printed nothing": ["libiptc"]}
+    assert "\n- 6.1 (iptables-nft): 1: this kernel has no owner match\n" in page_of(told(ends=ends))
 
 
 def test_an_error_that_names_a_missing_module_is_short_on_the_page_and_another_is_not():
     ends = [refusal("load xt_owner on the node"), refusal("it failed") | {"backend": "libiptc"}]
-    rows = list(table.failures_of({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=ends)}))
-    assert rows == [("6.1", "iptables-nft", f"1: {table.NAMED}"), ("6.1", "libiptc", "1: it failed")]
+    found = summaries.summarize(told(ends=ends, without=["xt_owner"]))
+    assert found["lacking"] == {f"1: {summaries.NAMED}": ["iptables-nft"], "1: it failed": ["libiptc"]}
+
+
+def test_options_are_named_where_a_backend_could_program_others():
+    ends = [refusal("load nft_tproxy") | {"options": "TPROXY and DNS"}, refusal("", code=0), refusal("load nft_tproxy") | {"backend": "libiptc"}]
+    assert summaries.summarize(told(ends=ends))["lacking"] == {"1: load nft_tproxy": ["iptables-nft with TPROXY and DNS", "libiptc"]}
 
 
 def test_places_with_equal_answers_share_a_row_and_a_skipped_test_gives_its_reason():
-    page = table.render([{"name": name, "answer": answer(outcome="skipped")} for name in ("6.1", "6.2")])
+    page = page_of(told("6.1", outcome="skipped"), told("6.2", outcome="skipped"))
     assert "\n- 6.1, 6.2 (iptables-nft" in page
     assert page.count("\nSkipped: why \\| so\n") == 1
     assert "| 6.1, 6.2 | 1 | 1 | 1 | 1 | 1 |" in page
 
 
-def test_a_place_that_gave_no_answer_is_a_row_that_says_so():
-    page = table.render([{"name": "6.1", "failure": "the machine\nhangs"}, {"name": "6.2", "answer": answer(outcome="failed")}])
-    assert "\n- 6.1 (none): no answer: the machine hangs\n" in page
-    assert "\n- 6.2 (iptables-nft" in page
+@pytest.mark.parametrize("late", [{"name": "6.1", "failure": "the machine\nhangs"}, told(outcome="failed", ended=False)])
+def test_a_place_that_gave_no_whole_answer_keeps_what_is_on_record(late):
+    before = summaries.keep({}, "6.1", summaries.summarize(told(outcome="passed")), ["6.1"])
+    assert summaries.summarize(late) == {}
+    assert summaries.keep(before, "6.1", summaries.summarize(late), ["6.1"]) == before
+    assert summaries.complaints(late)
+
+
+def test_a_run_replaces_what_it_asked_and_nothing_else():
+    order = ("6.1", "6.2")
+    whole = {"name": "6.1", "answer": held("passed", connections=9)}
+    before = summaries.keep({}, "6.2", summaries.summarize(told("6.2", outcome="passed")), order)
+    before = summaries.keep(before, "6.1", summaries.summarize(whole), order)
+    assert list(before) == ["6.1", "6.2"]
+    failed = summaries.keep(before, "6.1", summaries.summarize(told(outcome="failed")), order)
+    assert failed["6.1"]["backends"]["iptables-nft"]["contract"] == "failed"
+    assert (failed["6.1"]["simulator"], failed["6.2"]) == (before["6.1"]["simulator"], before["6.2"])
+    alone = {"name": "6.1", "answer": {"facts": {"kernel": "6.1.9"}, "tests": held("failed")["tests"], "ended": True}}
+    again = summaries.keep(before, "6.1", summaries.summarize(alone), order)
+    assert again["6.1"] == before["6.1"] | {"simulator": {RANDOMLY: {"outcome": "failed", "kernel": "6.1.9"}}}
+
+
+def test_one_assumption_asked_anew_leaves_the_others_on_record():
+    first, other = [name for name in chosen.ASSUMPTIONS if name != RANDOMLY][:2]
+    before = {"6.1": {"simulator": {RANDOMLY: {"outcome": "passed", "kernel": "6.1.1", "connections": 570}, first: {"outcome": "passed", "kernel": "6.1.1"}}}}
+    found = {"simulator": {first: {"outcome": "failed", "kernel": "6.1.9"}, other: {"outcome": "passed", "kernel": "6.1.9"}}}
+    kept = summaries.keep(before, "6.1", found, ["6.1"])["6.1"]["simulator"]
+    assert kept == {**before["6.1"]["simulator"], **found["simulator"]}
+
+
+def test_a_place_that_is_not_asked_any_more_leaves_the_results():
+    before = {"5.10": {"versions": ["1"] * 5}, "6.1": {"versions": ["2"] * 5}}
+    assert summaries.keep(before, "6.1", {}, ["6.1"]) == {"6.1": before["6.1"]}
+
+
+def test_stopping_a_run_after_a_place_keeps_that_place(monkeypatch, tmp_path):
+    def ask(name, parts, work):
+        if name == "6.12 of Debian 13":
+            raise KeyboardInterrupt
+        return told(name, outcome="failed") if parts == "all" else {"name": name, "answer": held("passed", connections=9)}
+
+    results, page = tmp_path / "results.json", tmp_path / "kernels.md"
+    before = json.loads(run.RESULTS.read_text("utf-8"))
+    results.write_text(json.dumps(before))
+    monkeypatch.setattr(run, "RESULTS", results)
+    monkeypatch.setattr(run, "PAGE", page)
+    monkeypatch.setattr(run, "ask", ask)
+    monkeypatch.setattr(run, "find_obstacle", lambda programs: None)
+    with pytest.raises(KeyboardInterrupt):
+        run.main(["6.1 of Debian 12", "6.12 of Debian 13", "newest of sid"])
+    after = json.loads(results.read_text("utf-8"))
+    assert [name for name in before if after.pop(name) != before[name]] == ["6.1 of Debian 12"]
+    assert after == {}
+    assert "- 6.1 of Debian 12 (iptables-nft): no: nothing could be tried; **failed**: contract\n" in page.read_text("utf-8")
+
+
+@pytest.mark.parametrize(("words", "said"), [(["5.10"], "'5.10' is no place; "), (["--simulator", "6.1 without xt_owner"], "is no place with --simulator; ")])
+def test_a_name_that_is_no_place_is_refused_and_nothing_is_asked(monkeypatch, capsys, words, said):
+    monkeypatch.setattr(run, "find_obstacle", lambda programs: None)
+    monkeypatch.setattr(run, "ask", lambda *_: pytest.fail("it asked"))
+    assert run.main(words) == 1
+    assert said in capsys.readouterr().out
 
 
 def refusal(said, code=1):
     return {"backend": "iptables-nft", "options": "REDIRECT", "code": code, "said": said}
 
 
+def test_rules_that_give_way_to_a_kernel_do_not_fail_where_doctor_names_what_it_lacks():
+    missing = {"IPv4": {"nat": {"works": True}, "mark": {"works": True}, "socket": {"works": False}}}
+    assert summaries.complaints(told(without=["nft_socket"], features=missing, ends=[refusal("", code=0)])) == []
+
+
 def test_without_address_sets_nothing_has_to_fail():
-    assert table.complaints({"name": "6.1", "without": ["ip_set"], "answer": answer(ends=[refusal("", code=0)])}) == []
+    assert summaries.complaints(told(without=["ip_set"], ends=[refusal("", code=0)])) == []
 
 
 @pytest.mark.parametrize(
@@ -100,16 +185,16 @@ def test_without_address_sets_nothing_has_to_fail():
             {"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("it failed; load xt_REDIRECT")])},
             "6.1: iptables-nft, REDIRECT: the error names none of xt_owner: it failed; load xt_REDIRECT",
         ),
-        ({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("", code=0)])}, "6.1: nothing failed without xt_owner"),
+        ({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("", code=0)])}, "6.1: nothing failed, and doctor misses nothing, without xt_owner"),
     ],
 )
 def test_what_is_wrong_is_a_complaint(place, words):
-    assert table.complaints(place) == [words]
+    assert summaries.complaints(place) == [words]
 
 
 def test_a_place_where_all_is_well_and_one_whose_error_names_what_is_missing_have_no_complaint():
-    assert table.complaints({"name": "6.1", "without": [], "answer": answer(outcome="passed")}) == []
-    assert table.complaints({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("load xt_owner")])}) == []
+    assert summaries.complaints({"name": "6.1", "without": [], "answer": answer(outcome="passed")}) == []
+    assert summaries.complaints({"name": "6.1", "without": ["xt_owner"], "answer": answer(ends=[refusal("load xt_owner")])}) == []
 
 
 def test_what_a_machine_told_is_one_answer_and_a_line_cut_short_ends_it(tmp_path):
@@ -125,40 +210,37 @@ def test_what_a_machine_told_is_one_answer_and_a_line_cut_short_ends_it(tmp_path
         places.read_answer(told, "panic")
 
 
+RANDOMLY = next(name for name, test in chosen.ASSUMPTIONS.items() if test == chosen.RANDOM)
+
+
 def held(*ends, connections=0):
     """An answer whose test of random connections ended so, once for each backend."""
     tests = [{"test": f"{chosen.RANDOM}[{number}]", "outcome": end, "reason": "", "connections": connections} for number, end in enumerate(ends)]
-    return answer() | {"facts": {"kernel": "6.1"}, "tests": tests}
+    return answer() | {"facts": dict.fromkeys(("kernel", "iptables", "nft", "ipset", "python"), "6.1"), "tests": tests}
 
 
 @pytest.mark.parametrize(("ends", "held_to"), [(("passed", "passed"), "passed"), (("passed", "skipped"), "skipped"), (("failed", "passed"), "failed")])
 def test_an_assumption_is_held_where_each_of_its_tests_passed(ends, held_to):
-    (name,) = [name for name, test in chosen.ASSUMPTIONS.items() if test == chosen.RANDOM]
-    found = table.summarize_simulator(held(*ends, connections=250))
-    assert found == {"kernel": "6.1", "held": {name: held_to}, "connections": 500}
-    (row,) = re.findall(rf"^\| {re.escape(name)} \|.*$", table.render_simulator({"a": found}), re.MULTILINE)
+    place = {"name": "a", "answer": held(*ends, connections=250)}
+    assert summaries.summarize(place)["simulator"] == {RANDOMLY: {"outcome": held_to, "kernel": "6.1", "connections": 500}}
+    page = page_of(place)
+    (row,) = re.findall(rf"^\| {re.escape(RANDOMLY)} \|.*$", page, re.MULTILINE)
     assert row.endswith("| 6.1 |  |" if held_to == "passed" else f"| none | **{held_to}**: 6.1 |")
+    assert "\n- 500 random connections: 6.1 (a)\n" in page
+    assert page.count("| none | **not tried**: 6.1 |") == len(chosen.ASSUMPTIONS) - 1
 
 
-def test_of_a_kernel_that_did_not_come_to_its_end_nothing_is_said():
-    assert table.summarize_simulator(held("passed") | {"ended": False}) == {}
+def test_the_page_says_what_the_results_say():
+    assert (ROOT / "docs" / "kernels.md").read_text("utf-8") == table.render(json.loads(run.RESULTS.read_text("utf-8")), run.ARM64)
 
 
-def test_only_the_simulators_part_of_the_page_is_written_anew():
-    page = table.render([{"name": "6.1", "answer": answer()}])
-    once = table.replace_simulator(page, {})
-    assert once.startswith(page)
-    assert table.replace_simulator(once, {"a": table.summarize_simulator(held("passed"))}).startswith(page)
-    assert table.replace_simulator(once, {}) == once
-
-
-def test_the_page_says_of_the_simulator_what_the_data_say():
-    page = (ROOT / "docs" / "kernels.md").read_text("utf-8")
-    assert page == table.replace_simulator(page, json.loads((ROOT / "tests" / "kernels" / "simulator.json").read_text("utf-8")))
+def test_the_results_are_of_places_that_are_asked_in_their_order():
+    named = list(json.loads(run.RESULTS.read_text("utf-8")))
+    assert named == [name for name in (*run.PLACES, run.ARM64) if name in named]
 
 
 def test_every_row_has_as_many_cells_as_its_head():
-    page = table.render([{"name": "6.1", "answer": answer(outcome="skipped")}, {"name": "6.2", "failure": "a | b"}])
+    page = page_of(told("6.1", outcome="skipped"), told("6.2", failure="a | b"))
     for block in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1, block
 
@@ -196,32 +278,42 @@ def sent(sums, outcome="passed"):
 )
 def test_a_message_that_two_machines_do_not_send_alike_is_a_complaint_and_stands_on_the_page(sums, said, differing):
     here = sent({"a": "1", "b": "2"})
-    found = table.complain_of_messages(sent(sums), here)
+    found = summaries.complain_of_messages(sent(sums), here)
     assert [line.rpartition(": ")[2] for line in found] == [", ".join(differing)] * bool(differing)
-    assert f"| {said} |" in table.render_arm64(sent(sums), here)
+    assert f"| {said} |" in table.render_arm64(summaries.summarize_arm64(sent(sums), here))
 
 
 def test_that_nothing_was_compared_is_a_complaint():
-    assert table.complain_of_messages(sent({}), sent({})) == ["no messages were compared"]
+    assert summaries.complain_of_messages(sent({}), sent({})) == ["no messages were compared"]
 
 
 def test_the_row_of_a_group_of_tests_says_how_they_ended():
     (name, (test,)) = next((name, tests) for name, tests in chosen.ARM64.items() if len(tests) == 1)
     tests = [{"test": f"{test}::test_{end}[{number}]", "outcome": end, "reason": "a | b"} for end in ("passed", "failed", "skipped") for number in (1, 2)]
-    page = table.render_arm64(sent({}) | {"tests": tests}, sent({"a": "1"}))
+    page = table.render_arm64(summaries.summarize_arm64(sent({}) | {"tests": tests}, sent({"a": "1"})))
     assert f"| {name} | 2 passed, 2 **failed**, 2 skipped (a \\| b) |" in page
-    assert table.render_arm64(answer(), answer()).count("| not tried |") == len(chosen.ARM64)
+    assert table.render_arm64(summaries.summarize_arm64(answer(), answer())).count("| not tried |") == len(chosen.ARM64)
+    assert table.render_arm64({}) == ""
 
 
-def test_the_part_about_arm64_is_kept_where_other_parts_are_written_anew():
-    page = table.replace_simulator(table.render([{"name": "6.1", "answer": answer()}]), {})
-    with_it = table.replace_arm64(page, table.render_arm64(answer(), answer()))
-    assert table.part_of_arm64(page) == ""
-    assert table.part_of_arm64(with_it).startswith(table.ARM64_HEAD)
-    assert table.replace_arm64(page, table.part_of_arm64(with_it)) == with_it
-    assert table.replace_arm64(with_it, table.part_of_arm64(with_it)) == with_it
-    assert table.replace_simulator(with_it, {}) == with_it
-    assert table.replace_arm64(with_it, "") == page
+def test_every_module_that_doctor_names_for_a_feature_has_the_options_that_build_it():
+    named = {module for feature in FEATURES for module in feature.modules.replace(";", " ").split()}
+    assert named <= systems.BUILT_BY.keys()
+    assert {module for one in systems.SYSTEMS for module in one.lacks or ()} <= systems.BUILT_BY.keys()
+
+
+def test_a_configuration_lacks_the_modules_of_which_no_option_is_built():
+    options = {options[-1] for options in systems.BUILT_BY.values()}
+    whole = "".join(f"CONFIG_{option}=m\n" for option in options)
+    assert systems.find_lacking(whole) == []
+    for said in ("# CONFIG_NFT_SOCKET is not set\n", "", "CONFIG_NFT_SOCKET=n\n"):
+        assert systems.find_lacking(whole.replace("CONFIG_NFT_SOCKET=m\n", said)) == ["nft_socket"]
+    assert systems.find_lacking(whole.replace("=m", "=y")) == []
+
+
+def test_each_system_has_its_rig_or_its_reason():
+    for one in systems.SYSTEMS:
+        assert bool(one.tried) != (systems.name_rig(one) in run.KERNELS), one.name
 
 
 def test_every_feature_of_the_page_is_asked_and_no_other():

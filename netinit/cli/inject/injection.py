@@ -11,7 +11,7 @@ from netinit.cli.inject import inputs as inject_inputs
 from netinit.cli.inject.flags import InjectFlags
 from netinit.inject.adding.stream import inject_into
 from netinit.inject.deciding.manifests import Selection, StreamWriter
-from netinit.library.manifest_files import in_file, read_manifests
+from netinit.library.manifest_files import in_file, read_manifests, shown_name
 from netinit.library.safe_files import Spool
 from netinit.questions.injection_advice import advise
 
@@ -45,7 +45,11 @@ def run(flags: InjectFlags) -> int:
             notices, count = inject_into(
                 joined.write, text, config, advise=advise, settings=settings, namespace=flags.namespace,
                 find_namespace=namespaces.get, selection=selection, kinds=kinds, progress=_progress(name),
+                file=shown_name(name),
             )  # fmt: skip
+        except InjectionError as error:
+            problems.append(str(error))
+            continue
         except NetinitError as error:
             problems.append(in_file(name, error))
             continue

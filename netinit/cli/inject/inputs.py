@@ -16,7 +16,7 @@ from netinit.inject.adding.config import InjectionConfig, load_config
 from netinit.inject.adding.installations import refuse_empty
 from netinit.inject.adding.meshconfig import API_GROUP, KIND, ProxyConfigResource, ProxyConfigs
 from netinit.inject.adding.places import Files
-from netinit.inject.adding.settings import UID_RANGE, Kubelets, Namespace, Settings
+from netinit.inject.adding.settings import RANGES, Kubelets, Namespace, Settings
 from netinit.inject.adding.values import TextSetting
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.manifests import objects, split
@@ -76,8 +76,8 @@ class Namespaces:
     def of_texts(cls, texts: Iterable[str], cluster: Cluster | None) -> Namespaces:
         """Find those with OpenShift's user ids among the documents of manifests; text that is no YAML is left to its reader."""
         found: list[Tree] = []
-        for document in (one for text in texts if UID_RANGE in text for one in split(text)):
-            if UID_RANGE in document.text:
+        for document in (one for text in texts if _has_ids(text) for one in split(text)):
+            if _has_ids(document.text):
                 with contextlib.suppress(ParseError):
                     found += [one for one in map(mapping, objects(document.parse()[0])) if one.get("kind") == "Namespace"]
         return cls(found, cluster, is_optional=True)
@@ -95,6 +95,10 @@ class Namespaces:
         metadata = self._known.get(name)
         own = labels if labels is not None or metadata is None else strings(metadata.get("labels"))
         return Namespace(name=name, labels=own, annotations=strings(mapping(metadata).get("annotations")))
+
+
+def _has_ids(text: str) -> bool:
+    return any(key in text for key in RANGES)
 
 
 def read_trees(flags: CheckFlags) -> Iterator[tuple[str, Any]]:

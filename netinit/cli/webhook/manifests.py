@@ -19,7 +19,7 @@ from netinit.golang import goyaml
 from netinit.inject.adding.values import TextSetting, apply_settings, merge_values, overlay_values
 from netinit.inject.deciding import yaml_texts
 from netinit.installation.chart import find_problems, render
-from netinit.library.manifest_files import read_text
+from netinit.library.manifest_files import in_file, read_text
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
 
@@ -97,7 +97,7 @@ def _read_values(name: str) -> Tree:
     try:
         tree = yaml_texts.load(read_text(name))
     except ParseError as error:
-        raise ConfigError(f"--values: {quote(name)} cannot be read: {error}") from error
+        raise ConfigError(f"--values: {in_file(name, error)}") from error
     if not isinstance(tree, dict):
         raise ConfigError(f"--values: {quote(name)} must be a mapping")
     return tree

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from netinit.golang.goyaml.writer import dump
 
 if TYPE_CHECKING:
+    from netinit.golang.errors import YamlError
     from netinit.golang.goyaml.places import TextPlace
 
 __all__ = ["dump", "load", "load_all", "load_reporting", "read_places", "rewrite"]
@@ -32,8 +33,8 @@ def load(text: str) -> Any:
     return load_reporting(text)[0]
 
 
-def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Parse a single document; also return a sentence for each duplicate key. As in Go, the last one applies."""
+def load_reporting(text: str) -> tuple[Any, tuple[YamlError, ...]]:
+    """Parse a single document; also return an error for each duplicate key. As in Go, the last one applies."""
     from netinit.golang.goyaml import events
 
     builder = events.TreeBuilder(text)

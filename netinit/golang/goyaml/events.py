@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 from netinit.golang.errors import YamlError
+from netinit.golang.goyaml import syntax_errors
 from netinit.golang.goyaml.scalars import MERGE, key_of, resolve, resolve_as
+from netinit.golang.goyaml.syntax_errors import error_at
 from netinit.golang.template.literals import format_float
 
 MAX_DEPTH = 200
@@ -37,12 +39,7 @@ def _tagged(tag: str, text: str, mark: Any) -> Any:
     try:
         return resolve_as(tag.removeprefix(_YAML_TAG), text)
     except ValueError as error:
-        raise YamlError(f"{place_of(mark)}: {error}") from None
-
-
-def place_of(mark: Any) -> str:
-    """Format a place in the text, with line and column counted from 1."""
-    return f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "at its end"
+        raise error_at(mark, str(error)) from None
 
 
 def value_of(event: Any) -> Any:
@@ -67,11 +64,11 @@ _UNFINISHED = object()
 
 
 class TreeBuilder:
-    """Builds the trees of a stream from parser events, without recursion. `duplicates`: a sentence for each duplicate key."""
+    """Builds the trees of a stream from parser events, without recursion. `duplicates`: an error for each duplicate key."""
 
     def __init__(self, text: str) -> None:
         self.documents: list[Any] = []
-        self.duplicates: list[str] = []
+        self.duplicates: list[YamlError] = []
         self.nodes = 0
         self.aliased = 0
         self._bare_tags = text if re.search(_BARE_TAG, text) else ""
@@ -114,38 +111,36 @@ class TreeBuilder:
     def _open(self, event: Any) -> None:
         self._count(event)
         if len(self._stack) >= MAX_DEPTH:
-            raise YamlError(f"{place_of(event.start_mark)}: nested deeper than {MAX_DEPTH} levels")
+            raise error_at(event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
         if self._expects_key():
-            raise YamlError(f"{place_of(event.start_mark)}: a key must be a scalar, not a mapping or a list")
+            raise error_at(event.start_mark, "a key must be a scalar, not a mapping or a list")
         if event.anchor:
             self._anchors[event.anchor] = _UNFINISHED
         self._stack.append(_Frame({} if event.__class__ is yaml.MappingStartEvent else [], event, self.nodes))
 
-    def _close(self, event: Any) -> None:
+    def _close(self, _event: Any) -> None:
         frame = self._stack.pop()
         if anchor := frame.event.anchor:
             self._anchors[anchor] = (frame.value, self.nodes - frame.start + 1)
-        self._add(frame.value, event)
+        self._add(frame.value, frame.event)
 
     def _alias(self, event: Any) -> None:
         anchor = self._anchors.get(event.anchor)
         if anchor is None:
-            raise YamlError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} names no anchor before it")
+            raise error_at(event.start_mark, f"the alias *{event.anchor[:40]} names no anchor before it")
         if anchor is _UNFINISHED:
-            raise YamlError(f"{place_of(event.start_mark)}: the alias *{event.anchor[:40]} lies inside its own anchor")
+            raise error_at(event.start_mark, f"the alias *{event.anchor[:40]} lies inside its own anchor")
         value, size = anchor
         self.aliased += size
         self.nodes += size
         if self.aliased > MAX_ALIASED_NODES:
-            raise YamlError(
-                f"{place_of(event.start_mark)}: aliases expand to more than {MAX_ALIASED_NODES} nodes; write the values out"
-            )
+            raise error_at(event.start_mark, f"aliases expand to more than {MAX_ALIASED_NODES} nodes; write the values out")
         self._add(_clone(value), event)
 
     def _count(self, event: Any) -> None:
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise YamlError(f"{place_of(event.start_mark)}: more than {MAX_NODES} nodes")
+            raise error_at(event.start_mark, f"more than {MAX_NODES} nodes")
 
     def _expects_key(self) -> bool:
         if not self._stack:
@@ -155,7 +150,7 @@ class TreeBuilder:
 
     def _add(self, value: Any, event: Any) -> None:
         if value.__class__ is float and not math.isfinite(value) and not self._expects_key():
-            raise YamlError(f"{place_of(event.start_mark)}: unsupported value: {format_float(value, 'g')}")  # JSON has none
+            raise error_at(event.start_mark, f"unsupported value: {format_float(value, 'g')}")  # JSON has none
         if not self._stack:
             self.documents.append(value)
             return
@@ -164,7 +159,7 @@ class TreeBuilder:
             top.value.append(value)
         elif not top.keyed:
             if value is None or isinstance(value, (dict, list)):
-                raise YamlError(f"{place_of(event.start_mark)}: a key must be a string, not {json.dumps(value)[:40]}")
+                raise error_at(event.start_mark, f"a key must be a string, not {json.dumps(value)[:40]}")
             top.key = key_of(value)
             top.keyed = True
         else:
@@ -172,16 +167,14 @@ class TreeBuilder:
             if top.key is MERGE:
                 sources = value if isinstance(value, list) else [value]
                 if not all(isinstance(source, dict) for source in sources):
-                    raise YamlError(f"{place_of(event.start_mark)}: << must name a mapping or a list of mappings")
+                    raise error_at(event.start_mark, "<< must name a mapping or a list of mappings")
                 top.has_merge = True
                 for source in reversed(sources):  # of several, the first wins; what comes later in the mapping wins over all
                     top.merged |= source.keys()
                     top.value |= _clone(source)
             else:
                 if top.key in top.value and top.key not in top.merged:
-                    self.duplicates.append(
-                        f"{place_of(event.start_mark)}: the key {_shown(top.key)} occurs twice in one mapping"
-                    )
+                    self.duplicates.append(error_at(event.start_mark, f"the key {_shown(top.key)} occurs twice in one mapping"))
                 top.value[top.key] = value
 
 
@@ -194,11 +187,12 @@ def scan(text: str) -> Iterator[Any]:
             yield event
     except yaml.MarkedYAMLError as error:
         if error.problem == TOO_DEEP:  # libyaml reads ahead and refuses 1,000 levels before their events arrive
-            error.context, error.problem = None, f"nested deeper than {MAX_DEPTH} levels"
-        what = ", ".join(part for part in (error.context, error.problem) if part)
-        raise YamlError(f"{place_of(error.problem_mark or error.context_mark)}: {what[:200]}") from None
-    except (yaml.YAMLError, UnicodeEncodeError) as error:
-        raise YamlError(f"not YAML: {' '.join(str(error).split())}") from None
+            raise error_at(error.problem_mark, f"nested deeper than {MAX_DEPTH} levels") from None
+        raise syntax_errors.describe(error, text) from None
+    except yaml.reader.ReaderError as error:
+        raise syntax_errors.describe_character(chr(error.character), text) from None
+    except UnicodeEncodeError as error:
+        raise syntax_errors.describe_character(text[error.start], text) from None
     finally:
         if reader is not None:
             reader.dispose()

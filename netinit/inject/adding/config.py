@@ -28,10 +28,10 @@ from netinit.inject.adding import places
 from netinit.inject.adding.installations import MESH, TEMPLATES, VALUES, Installation, read_installation
 from netinit.inject.adding.istio_functions import CLASSIC_FUNCTIONS, FUNCTIONS
 from netinit.inject.adding.meshconfig import MeshConfig
-from netinit.inject.adding.places import Files, SettingError, SettingsText, errors_of
+from netinit.inject.adding.places import Files, SettingError, SettingsText, TextError, errors_of
 from netinit.inject.adding.schema import LazyMapping
 from netinit.inject.adding.values import merge_values, misfit_texts, set_values
-from netinit.inject.adding.values_checks import find_unfit_values
+from netinit.inject.adding.values_checks import bad_key, find_unfit_values
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.webhooks import Selector
 
@@ -98,6 +98,14 @@ class InjectionConfig(Record):
         """Return a template that records which action printed each part of the output."""
         delimiters = _CLASSIC_DELIMITERS if self.brackets else _DELIMITERS
         return _template(name, self.sources[name], delimiters, trusted={})
+
+    def with_template(self, name: str, text: str) -> InjectionConfig:
+        """Return the configuration with another text of a template. Raises ConfigError if it cannot be parsed."""
+        delimiters = _CLASSIC_DELIMITERS if self.brackets else _DELIMITERS
+        others = {one: self.templates[one] for one in self.sources if one not in self.broken}
+        return self.replace(
+            templates={**others, name: _template(name, text, delimiters)}, sources={**self.sources, name: text}
+        )
 
     def depends_on_pod(self, error: InjectionError) -> bool:
         """Whether templates fail because of what the pod has or lacks, as far as their text shows: others may be injected."""
@@ -282,7 +290,7 @@ def _parsed(source: str | Tree, what: str) -> Tree:
     try:
         tree = goyaml.load(source) if tree is None else tree
     except YamlError as error:
-        raise ConfigError(f"{what}: {error}") from error
+        raise TextError(what, source, error) from error
     if not isinstance(tree, dict):
         raise ConfigError(f"{what}: must be a mapping, not {json.dumps(tree)[:40]}")
     return tree
@@ -317,7 +325,10 @@ def _read_annotations(tree: Tree) -> Mapping[str, str]:
         raise SettingError(TEMPLATES, [(key, f"{shown(given)} must be a mapping of texts")])
     if wrong := [(name, value) for name, value in mapping(given).items() if isinstance(value, (dict, list))]:
         raise SettingError(TEMPLATES, [(f"{key}.{name}", f"{shown(value)} must be a text") for name, value in wrong])
-    return strings(given)
+    found = strings(given)
+    if bad := [(f"{key}.{name}", problem) for name in found if (problem := bad_key(name))]:
+        raise SettingError(TEMPLATES, bad)
+    return found
 
 
 def _selectors(tree: Tree, key: str, warnings: list[str]) -> tuple[Selector, ...]:

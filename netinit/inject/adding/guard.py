@@ -34,6 +34,7 @@ from netinit.golang.errors import YamlError
 from netinit.golang.gojson import to_json
 from netinit.golang.goyaml import events
 from netinit.golang.goyaml.scalars import MERGE, key_of, resolve
+from netinit.golang.goyaml.syntax_errors import place_of
 from netinit.golang.goyaml.values import pairs_of, to_yaml
 from netinit.golang.template import Rendering
 from netinit.golang.template.values import FunctionError, Shaped
@@ -134,7 +135,7 @@ class _Slot:
 
     def refuse(self) -> Never:
         """Raise BreakOut for the parts in this scalar."""
-        raise BreakOut(events.place_of(self.event.start_mark), self.numbers)
+        raise BreakOut(place_of(self.event.start_mark), self.numbers)
 
     def value(self, parts: Sequence[_Part]) -> Any:
         """Return the value with the parts inserted. Raises BreakOut if they would leave this scalar."""

@@ -21,7 +21,7 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.inject.adding.mesh_messages import fields_of
-from netinit.inject.adding.places import Files, SettingsText, errors_of
+from netinit.inject.adding.places import Files, SettingsText, TextError, errors_of
 from netinit.inject.adding.values import TEXT_VALUES, merge_values
 
 TEMPLATES, VALUES, MESH = "injector configuration", "values", "mesh"
@@ -70,11 +70,11 @@ def read_installation(
     A mesh that is not given is that beside the values or templates, if there is one. `files`: their names, for messages.
     """
     files = files or Files()
-    with errors_of(SettingsText(what=TEMPLATES, file=files.templates)):
+    with errors_of(SettingsText(what=TEMPLATES, text=templates, file=files.templates)):
         of_templates = _take(templates, TEMPLATES, _of_templates)
-    with errors_of(SettingsText(what=VALUES, file=files.values)):
+    with errors_of(SettingsText(what=VALUES, text=values, file=files.values)):
         of_values = _take(values, VALUES, _of_values)
-    with errors_of(SettingsText(what=MESH, file=files.mesh)):
+    with errors_of(SettingsText(what=MESH, text=mesh, file=files.mesh)):
         of_mesh = _take(mesh, MESH, _of_mesh) if isinstance(mesh, (str, dict)) else _Found(mesh)
     meshes = {"": of_mesh.taken, VALUES: of_values.mesh, TEMPLATES: of_templates.mesh}
     beside = next((what for what, one in meshes.items() if one is not None), "")
@@ -138,7 +138,7 @@ def _read_documents(source: str | Tree | None, what: str) -> list[Tree] | None:
     try:
         trees = trees or goyaml.load_all(source)
     except YamlError as error:
-        raise ConfigError(f"{what}: {error}") from error
+        raise TextError(what, source, error) from error
     documents = [one for one in trees if one is not None]
     if not all(isinstance(one, dict) for one in documents):
         return None  # the reader says what is wrong

@@ -22,7 +22,7 @@ from netinit.golang.errors import YamlError
 from netinit.golang.template.values import Int32
 from netinit.inject.adding.mesh_checks import find_mesh_problems, find_port_conflicts, find_proxy_problems
 from netinit.inject.adding.mesh_messages import Message, read_message
-from netinit.inject.adding.places import SettingError, split_problem
+from netinit.inject.adding.places import SettingError, TextError, split_problem
 from netinit.inject.deciding.webhooks import REVISION_LABEL
 
 _DEFAULT_CONFIG = ("defaultConfig", "default_config")  # Istio reads only the first
@@ -122,7 +122,7 @@ class MeshConfig(Record):
         try:
             tree = goyaml.load(source) if isinstance(source, str) else source
         except YamlError as error:
-            raise ConfigError(f"mesh: {error}") from error
+            raise TextError("mesh", string(source), error) from error
         if tree is not None and not isinstance(tree, dict):
             raise ConfigError("mesh: the configuration must be a mapping such as `defaultConfig: {…}`")
         tree = mapping(tree)

@@ -25,13 +25,12 @@ from netinit.inject.adding.config import InjectionConfig, with_integers
 from netinit.inject.adding.kubernetes_types import ObjectStruct, misfits
 from netinit.inject.adding.meshconfig import ProxyConfig
 from netinit.inject.adding.quantities import round_up
-from netinit.inject.adding.settings import Settings
+from netinit.inject.adding.settings import DEFAULT_ID, Settings
 from netinit.inject.deciding.annotations import CHECKS, PROXY_IMAGE_TYPE, UNCAPTURED_INIT
 from netinit.inject.deciding.containers import LISTS, named
 from netinit.inject.deciding.manifests import PodOwner
 from netinit.options.declare import ANNOTATIONS
 
-DEFAULT_ID = 1337
 _CPU_ANNOTATIONS = ("sidecar.istio.io/proxyCPULimit", "sidecar.istio.io/proxyCPU")
 _USUAL_CONCURRENCY = 2
 

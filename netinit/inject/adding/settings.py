@@ -80,30 +80,39 @@ class Settings(Record):
         return native if isinstance(native, bool) else native.run_native_sidecars(string(spec.get("nodeName")))
 
 
+DEFAULT_ID = 1337  # the proxy's user and group
 UID_RANGE = "openshift.io/sa.scc.uid-range"
 GROUPS_ANNOTATION = "openshift.io/sa.scc.supplemental-groups"
-_BLOCK = r"([0-9]{1,10})([/-])([0-9]{1,10})\Z"
+RANGES = (UID_RANGE, GROUPS_ANNOTATION)
+_BLOCK = re.compile(r"[^\S\n]*([0-9]{1,20})([/-])[^\S\n]*([0-9]{1,20})")
+_MAX_ID = 2**31 - 1  # Kubernetes takes no higher user or group
 
 
 def proxy_ids(annotations: Mapping[str, str]) -> tuple[int, int] | None:
     """Return the proxy's uid and gid: the last of the namespace's ranges, which applications rarely use.
 
-    None without ranges (not OpenShift). A range is `start/size` or `first-last`; of several, the first is used. The
-    group's default is the user's range. Raises InjectionError for an invalid range.
+    None without ranges (not OpenShift). A range is `start/size` or `first-last`, and what follows it is ignored, as OpenShift
+    reads it (library-go, pkg/security/uid/uid.go, by Sscanf). There may be several of groups, of which the first is used; their
+    default is the user's. Raises InjectionError for an invalid range.
     """
-    if UID_RANGE not in annotations:
+    users = annotations.get(UID_RANGE)
+    uid = DEFAULT_ID if users is None else _last(UID_RANGE, users, users)
+    key = GROUPS_ANNOTATION if GROUPS_ANNOTATION in annotations else UID_RANGE
+    groups = annotations.get(key)
+    if groups is None:
         return None
-    uid = _last(UID_RANGE, annotations[UID_RANGE])
-    groups = annotations.get(GROUPS_ANNOTATION)
-    return uid, _last(GROUPS_ANNOTATION, groups) if groups else uid
+    first, *_ = [_last(key, groups, block) for block in groups.split(",")]
+    return uid, first
 
 
-def _last(key: str, value: str) -> int:
+def _last(key: str, value: str, block: str) -> int:
     problem = "give start/size or a-b"
-    if found := re.match(_BLOCK, value.partition(",")[0].strip()):
+    found = _BLOCK.match(block)
+    if found and found[2] == ("/" if "/" in block else "-"):
         start, end = int(found[1]), int(found[3])
         last = start + end - 1 if found[2] == "/" else end
-        if last >= start:
+        if start <= last <= _MAX_ID:
             return last
-        problem = "the range is empty"
+        too_high = f"its last id, {last}, is above {_MAX_ID}, the highest that Kubernetes takes"
+        problem = "the range is empty" if last < start else too_high
     raise InjectionError(f"invalid value {shown(value)} for annotation {key!r} of the namespace: {problem}")

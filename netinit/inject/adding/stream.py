@@ -34,12 +34,13 @@ def inject_into(
     selection: Selection | None = None,
     kinds: tuple[TemplateKind, ...] = (),
     progress: Callable[[int, int], None] | None = None,
+    file: str = "",
 ) -> tuple[tuple[str, ...], int]:
     """Inject each eligible workload and write the stream; return the notices and the number of changed workloads.
 
     `advise`: see `netinit.questions.injection_advice`. `namespace`: the default for objects without one. `find_namespace`: looks
     a namespace up by name. Workloads that `selection` does not select are written unchanged. `kinds`: of objects with pod templates
-    beside those that netinit knows.
+    beside those that netinit knows. `file`: its name for errors.
     Raises InjectionError at the end, with a line for each problem; discard the output then.
     """
     documents = split(text)
@@ -52,8 +53,8 @@ def inject_into(
     for number, document in enumerate(documents, 1):
         try:
             body, count = run.document(document)
-        except (InjectionError, ParseError) as error:
-            problems += [f"document {number}: {line}" for line in split_message(str(error))]
+        except _DocumentError as error:
+            problems += [_name_problem(one, file, number) for one in error.problems]
             continue
         write(document.separator)
         if document.separator and count and not document.separator.endswith("\n"):
@@ -67,6 +68,18 @@ def inject_into(
     return tuple(run.notices), changed
 
 
+class _DocumentError(Exception):
+    def __init__(self, problems: Iterable[str | ParseError]) -> None:
+        self.problems = problems
+
+
+def _name_problem(problem: str | ParseError, file: str, number: int) -> str:
+    """Return the problem with the file and, instead of the document's number, its line and column if they are known."""
+    if file and isinstance(problem, ParseError) and problem.line:
+        return problem.in_file(file)
+    return f"{file}: document {number}: {problem}" if file else f"document {number}: {problem}"
+
+
 class _Run:
     def __init__(
         self, config: InjectionConfig, *, advise: Advise, settings: Settings, namespace: str, selection: Selection,
@@ -77,11 +90,15 @@ class _Run:
         self.notices: list[str] = []
 
     def document(self, document: Document) -> tuple[str, int]:
-        """Return the document's text after injection, and the number of changed workloads."""
-        tree, duplicates = document.parse()
-        problems: list[str] = []
+        """Return the document's text after injection, and the number of changed workloads. Raises _DocumentError."""
+        problems: list[str | ParseError] = []
         changed: list[tuple[Workload, Tree]] = []
-        for workload in workloads(tree, self.kinds):
+        try:
+            tree, duplicates = document.parse()
+            found = list(workloads(tree, self.kinds))
+        except ParseError as error:
+            raise _DocumentError([error] if error.line else split_message(str(error))) from None
+        for workload in found:
             if not self.selection.takes(workload):
                 continue
             try:
@@ -92,9 +109,10 @@ class _Run:
             if pod is not None:
                 changed.append((workload, pod))
         if changed and duplicates:
-            problems += [f"{line}; remove one, as only the last would be kept" for line in duplicates]
+            remedy = "; remove one, as only the last would be kept"
+            problems += [ParseError(one.problem + remedy, one.line, one.column) for one in duplicates]
         if problems:
-            raise InjectionError("\n".join(problems))
+            raise _DocumentError(problems)
         if not changed:
             return document.text, 0
         before = clone(tree)

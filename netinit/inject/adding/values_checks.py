@@ -41,6 +41,17 @@ def bad_image(text: str) -> str | None:
     return None if re.match(_IMAGE, text) else "it must be an image, such as REGISTRY/PATH:TAG"
 
 
+_NAME = r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_DOMAIN = r"(?=[^/]{1,253}/)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+
+
+def bad_key(text: str) -> str | None:
+    """Return what is wrong with the key of a label or annotation; None for a valid one."""
+    if re.match(rf"(?:{_DOMAIN}/)?{_NAME}\Z", text):
+        return None
+    return "the key must be NAME or DOMAIN/NAME, of letters, digits, '-', '_', '.', and NAME of at most 63"
+
+
 _DEFAULT_OF = r"""annotation \.ObjectMeta ["`]([^"`]+)["`] \.Values\.([A-Za-z_.]+)"""
 _QUANTITY = CHECKS["sidecar.istio.io/proxyCPU"]
 

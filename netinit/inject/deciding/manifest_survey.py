@@ -48,7 +48,6 @@ HELM_TEMPLATE = FindingKind(
     "NI111", "helm-template",
     "A file is a template of Helm, whose pods exist only when it is rendered. Check the output of `helm template`.",
 )
-_LINE = re.compile(r"line ([0-9]{1,9})\b(?:, column ([0-9]{1,9})\b)?")
 _API_VERSION, _KIND = (re.compile(rf"""\b{key}["']?[ \t]*:""") for key in ("apiVersion", "kind"))
 _OPEN, _CLOSE = "{{", "}}"
 _STAND_IN = "x"  # for an action in the middle of a line
@@ -137,7 +136,7 @@ def _objects(name: str, text: str) -> list[FoundObject]:
     try:
         return _find_objects(text)
     except ParseError as error:
-        raise ParseError(f"{shorten(name)}: {error}") from None
+        raise ParseError(error.in_file(shorten(name))) from None
 
 
 def _find_objects(text: str) -> list[FoundObject]:
@@ -183,11 +182,11 @@ def _read(file: ManifestFile) -> Iterator[FoundObject | PlacedFinding]:
     try:
         yield from _find_objects(file.text)
     except ParseError as error:
-        if is_template(file.text, str(error)):
+        if is_template(file.text, error):
             text = "a template of Helm, which is not checked; render it: helm template … | netinit lint -"
             yield PlacedFinding(PodFinding(kind=HELM_TEMPLATE, severity=NOTE, text=text), file.name, _position_of(file.text, _OPEN))
         elif looks_like_manifest(file.text):
-            yield _unreadable(file.name, str(error))
+            yield _unreadable(file.name, error.problem, (error.line, error.column))
 
 
 def _judge(
@@ -225,8 +224,6 @@ def _refused(one: Workload, place: PodPlace, file: str, error: OptionError) -> I
 
 
 def _unreadable(file: str, problem: str, at: Position = UNKNOWN) -> PlacedFinding:
-    if found := _LINE.search(problem):
-        at = int(found[1]), int(found[2] or 0)
     text = f"cannot be read: {problem.removeprefix('cannot be read: ')}; correct it, or remove it with --exclude"
     return PlacedFinding(PodFinding(kind=UNREADABLE_MANIFEST, severity=ERROR, text=text), file, at)
 
@@ -241,22 +238,20 @@ def looks_like_manifest(text: str) -> bool:
     return bool(_API_VERSION.search(text) and _KIND.search(text))
 
 
-def is_template(text: str, problem: str) -> bool:
-    """Whether actions of Helm, and nothing else, are why a text is no YAML; `problem` is the reader's.
+def is_template(text: str, error: ParseError) -> bool:
+    """Whether actions of Helm, and nothing else, are why a text is no YAML; `error` is the reader's.
 
     It is tried without them: then the text can be read, or what is wrong with it stands elsewhere.
     """
     if _OPEN not in text or _CLOSE not in text:
         return False
     lines = text.split("\n")
-    found = _LINE.search(problem)
-    if found and int(found[1]) <= len(lines) and _OPEN in lines[int(found[1]) - 1].partition("#")[0]:
+    if 0 < error.line <= len(lines) and _OPEN in lines[error.line - 1].partition("#")[0]:
         return True
     try:
         yaml_texts.load_all(_without_actions(text))
-    except ParseError as error:
-        after = _LINE.search(str(error))
-        return bool(found and after and found[1] != after[1])
+    except ParseError as after:
+        return 0 < error.line != after.line > 0
     return True
 
 

@@ -35,35 +35,37 @@ class ManifestFile(Record):
 
 
 class Document(Record):
-    """A document of a stream: its separator line, and its text."""
+    """A document of a stream: its separator line, its text, and how many lines are before it in the stream."""
 
     separator: str
     text: str
+    lines_before: int = 0
 
-    def parse(self) -> tuple[Any, tuple[str, ...]]:
-        """Return the tree, and warnings about duplicate keys. Raises ParseError; lines count from the separator.
+    def parse(self) -> tuple[Any, tuple[ParseError, ...]]:
+        """Return the tree, and an error for each duplicate key. Raises ParseError; both with the place in the stream.
 
         A document of blanks has no parser made for it, which takes longer than all else: a stream may hold many.
         """
         if not (self.text.strip(_BLANKS) or self.separator.removeprefix("---").strip(_BLANKS)):
             return None, ()
-        return yaml_texts.load_reporting(self.separator + self.text)
+        return yaml_texts.load_reporting(self.separator + self.text, self.lines_before)
 
 
 def split(text: str) -> list[Document]:
     """Split a stream into documents; concatenated, they are the stream."""
     documents = []
-    separator, start = "", 0
+    separator, start, lines = "", 0, 0
     for found in _SEPARATOR.finditer(text):
         before = text[start : found.start()]
         directives = not separator and re.fullmatch(_DIRECTIVES, before) is not None
         if (found.start() > 0 or separator) and not directives:
-            documents.append(Document(separator=separator, text=before))
+            documents.append(Document(separator=separator, text=before, lines_before=lines))
+            lines += separator.count("\n") + before.count("\n")
         inline = re.match(_INLINE, found[0]) is not None
         head = before if directives else ""
         separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
         separator = head + separator
-    documents.append(Document(separator=separator, text=text[start:]))
+    documents.append(Document(separator=separator, text=text[start:], lines_before=lines))
     return documents
 
 

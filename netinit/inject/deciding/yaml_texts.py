@@ -21,13 +21,21 @@ def load(text: str) -> Any:
     return _read(goyaml.load, text)
 
 
-def load_reporting(text: str) -> tuple[Any, tuple[str, ...]]:
-    """Parse a single document; also return a sentence for each duplicate key. Raises ParseError."""
-    return _read(goyaml.load_reporting, text)
+def load_reporting(text: str, lines_before: int = 0) -> tuple[Any, tuple[ParseError, ...]]:
+    """Parse a single document, which has so many lines before it; also return an error for each duplicate key. Raises ParseError."""
+    try:
+        tree, duplicates = goyaml.load_reporting(text)
+    except errors.YamlError as error:
+        raise _translate(error, lines_before) from None
+    return tree, tuple([_translate(one, lines_before) for one in duplicates])
 
 
 def _read(read: Callable[[str], Read], text: str) -> Read:
     try:
         return read(text)
     except errors.YamlError as error:
-        raise ParseError(str(error)) from None
+        raise _translate(error) from None
+
+
+def _translate(error: errors.YamlError, lines_before: int = 0) -> ParseError:
+    return ParseError(error.problem, error.line + lines_before if error.line else 0, error.column)

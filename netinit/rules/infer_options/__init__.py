@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import FAMILIES, Family, Network, PortRange, bounds_of, join_ranges, merge_networks
+from netinit.base.net import FAMILIES, IPV6, Family, Network, PortRange, bounds_of, join_ranges, merge_networks
 from netinit.options import CURRENT, LAYOUTS, Interception, Options, SettledOptions, offline
 from netinit.options.kinds import Flag
 from netinit.options.user_ports import PortsOfUsers, find_same
@@ -27,7 +27,7 @@ from netinit.rules.layouts import plan, untranslated
 from netinit.rules.matches.packet import InInterface
 from netinit.rules.model import NAT, OWNED_CHAINS, PREROUTING, Plan, Rule
 from netinit.rules.rule_patterns import layout_patterns
-from netinit.rules.targets import Return
+from netinit.rules.targets import Reject, Return
 
 MAX_CANDIDATES = 200  # rules that are tried as the one foreign rule
 
@@ -65,7 +65,10 @@ def from_iptables(live: Mapping[Family, Chains], routing: Routing) -> InferredOp
         ours[family] |= {place: [chains[place][index] for index in indexes] for place, indexes in owned.items()}
         excluded += _unclaimed(chains.get((NAT, PREROUTING), ()), owned.get((NAT, PREROUTING), []))
     found = from_chains(ours, routing)
-    if not (found.options and found.options.layout != CURRENT and _makes(found.options, ours)):
+    # Istio 1.0 refuses IPv6 in the machine's own chain; its other rules are those of the classic layout where nothing is captured.
+    guards = live.get(IPV6, {}).get((model.FILTER, model.INPUT), ())
+    is_refused = any(isinstance(rule.target, Reject) and not rule.matches for rule in guards)
+    if is_refused or not (found.options and found.options.layout != CURRENT and _makes(found.options, ours)):
         found = _infer_older(live, ours, routing) or found
     if not excluded or not found.options:
         return found

@@ -7,8 +7,9 @@ import errno
 import pytest
 
 from netinit.backends import legacy_edits
+from netinit.base.errors import BackendUnavailableError
 from netinit.base.net import FAMILIES, IPV4
-from netinit.kernel import extensions, netlink
+from netinit.kernel import extensions, netlink, run
 from netinit.rules.xtables.editing import TableEdit
 
 EDIT = TableEdit(table="nat", chains={}, deleted=(), added={}, removed=())
@@ -23,6 +24,7 @@ class ReachedError(Exception):
 def kernel(monkeypatch):
     """A kernel whose modules of legacy tables are loaded when nf_tables asks for their matches of ICMP; `asked`: for what it was asked."""
     asked, loaded = [], set()
+    monkeypatch.setattr(run, "find", lambda program: "")  # the machine's own modprobe loads nothing here
 
     def read(family, table):
         if family not in loaded:
@@ -61,4 +63,44 @@ def test_without_nf_tables_the_refusal_is_that_of_legacy_tables(kernel, monkeypa
 
     monkeypatch.setattr(netlink.Netlink, "request", refuse)
     with pytest.raises(OSError, match="unable to initialize table 'nat'"):
+        legacy_edits.make_edit(IPV4, EDIT, [])
+
+
+MODULES = {4: "ip_tables", 6: "ip6_tables"}
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize("nf_tables", [True, False], ids=["whose match of ICMP is in another module", "without nf_tables"])
+def test_a_kernel_that_loads_it_for_no_match_has_modprobe_load_it(kernel, monkeypatch, tmp_path, family, nf_tables):
+    monkeypatch.setitem(ICMP, family.version, b"nothing")
+    if not nf_tables:
+        monkeypatch.setattr(netlink.Netlink, "request", lambda *_: (_ for _ in ()).throw(OSError(errno.EPROTONOSUPPORT, "no nfnetlink")))
+    told, modprobe = tmp_path / "told", tmp_path / "modprobe"
+    modprobe.write_text(f"#!/bin/sh\necho $* > {told}\n")
+    modprobe.chmod(0o755)
+    monkeypatch.setattr(run, "find", lambda program: str(tmp_path / program))
+
+    def read(family, table):
+        if not told.exists():
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+        raise ReachedError
+
+    monkeypatch.setattr(legacy_edits, "read_whole", read)
+    with pytest.raises(ReachedError):
+        legacy_edits.make_edit(family, EDIT, [])
+    assert told.read_text().split() == ["--quiet", MODULES[family.version]]
+
+
+@pytest.mark.parametrize("refusal", [None, BackendUnavailableError("it cannot be started")], ids=["fails", "cannot be started"])
+def test_where_modprobe_cannot_load_it_either_the_refusal_names_the_table(kernel, monkeypatch, refusal):
+    def start(*_):
+        if refusal:
+            raise refusal
+        return real("/bin/false")
+
+    real = run.start
+    monkeypatch.setitem(ICMP, 4, b"nothing")
+    monkeypatch.setattr(run, "find", lambda program: program)
+    monkeypatch.setattr(run, "start", start)
+    with pytest.raises(OSError, match="unable to initialize table 'nat': Protocol not available"):
         legacy_edits.make_edit(IPV4, EDIT, [])

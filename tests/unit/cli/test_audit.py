@@ -205,7 +205,7 @@ def test_assertions_come_from_a_file_with_names_and_lines(run, tmp_path):
         ("rules: []\n", "line 1 is neither a list of assertions nor an object"),
         ("- {sentence: tcp is captured}\n", "line 1 'sentence' is not a field of an assertion"),
         ("- [tcp]\n", "line 1 an assertion is a sentence"),
-        ("- 'tcp\n", "is not YAML"),
+        ("- 'tcp\n", "assertions.yaml:1:3: this quote is not closed"),
         ("", "is neither a list of assertions"),
     ],
 )

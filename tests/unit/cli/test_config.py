@@ -44,7 +44,7 @@ def test_the_options_in_force_are_written_as_a_file_that_makes_the_same_rules(fi
     [
         (None, "cannot be read: No such file or directory"),
         (b"\xff\xfe", "is not text in UTF-8"),
-        (b"a: [1", "is not YAML: "),
+        (b"a: [1", "bad.yaml:2:1: the [ in the line above is not closed"),
         (b"envoy-port: 1\nenvoy-port: 2\n", "envoy-port"),
         (b"a" * (1 << 20) + b"b", "is longer than 1 MB"),
         (b"envoy-portt: 1\n", "did you mean envoy-port?"),
@@ -71,13 +71,13 @@ def test_the_lean_path_reads_it_without_site_packages(file):
 def test_the_mistakes_that_yaml_invites_are_named(run, tmp_path):
     file = tmp_path / "options.yaml"
     file.write_text("istio-service-cidr: *\n")
-    assert "a * of its own is quoted in YAML: '*'" in run(["netinit", "render", "--config", str(file)]).err
+    assert "options.yaml:1:22: an alias has a name behind its *; quote a text that begins with *" in run(["netinit", "render", "--config", str(file)]).err
     file.write_text("ISTIO_INBOUND_PORTS: 80\n")
     done = run(["netinit", "render", "--config", str(file)])
     assert (done.code, "the keys are the long names of flags: write istio-inbound-ports" in done.err) == (2, True), done
     file.write_text("proxy-uid: 010\nenvoy-port: '0x10'\nistio-inbound-ports: [80, 0900]\n")
     done = run(["netinit", "render", "--config", str(file)])
     assert (done.code, done.out) == (2, "")
-    assert "line 1: 010 is the number 8 in YAML: write it without the leading zero" in done.err
+    assert "options.yaml:1:12: 010 is the number 8 in YAML: write it without the leading zero" in done.err
     file.write_text("proxy-uid: 0\ntproxy-mark: 0x10\n")
     assert "leading zero" not in run(["netinit", "render", "--config", str(file)]).err

@@ -115,7 +115,7 @@ def test_a_later_file_goes_before_an_earlier_one(run, tmp_path):
     ("text", "told"),
     [
         (None, "cannot be read: No such file or directory"),
-        ("a: [", "is not YAML"),
+        ("a: [", "--file: tp.yaml:2:1: a value is missing here"),
         ("redirect: {}\nredirect: {}\n", "redirect"),
         ("redirect: {dsn: {port: 5}}", "'redirect.dsn.port' is not a key of it; did you mean redirect.dns.port?"),
     ],

@@ -177,7 +177,7 @@ def test_what_is_read_from_stdin_has_the_name_that_is_given(run, piped, command,
 def test_an_answer_about_stdin_names_it_as_given(run, piped):
     piped("a: [")
     done = run("netinit explain --pod - --stdin-name deploy/all.yaml --to 10.1.2.3:80")
-    assert "deploy/all.yaml: line 2, column 1: " in done.err
+    assert "deploy/all.yaml:2:1: " in done.err
 
 
 @pytest.mark.parametrize("command", ["lint", "audit", "explain --to 10.1.2.3:80 --pod"])

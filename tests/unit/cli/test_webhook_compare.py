@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import ParseError
+from netinit.base.errors import InjectionError, ParseError
+from netinit.inject.adding.settings import proxy_ids
 from netinit.installation.comparison import (
     ANSWER,
     DOCUMENTED,
@@ -249,6 +250,19 @@ def test_a_documented_difference_is_marked():
     init = [[{"name": "istio-init", "args": args}] for args in (["-p", "15001"], ["-p", "15001", "--inbound-tunnel-port", "0"])]
     sides = [with_containers(make_pod(), initContainers=containers) for containers in init]
     assert groups(make_pod(), *sides) == {"spec.initContainers[istio-init].args": "netinit's `sidecar`"}
+
+
+def test_a_refused_range_of_openshift_and_the_user_of_overrides_are_documented_differences():
+    compared = PodComparison()
+    with pytest.raises(InjectionError) as caught:
+        proxy_ids({"openshift.io/sa.scc.uid-range": "1000"})
+    compared.add(one_review(make_pod()), ReviewOutcome(refusal=str(caught.value)), ReviewOutcome(pod=make_pod()))
+    compared.add(one_review(make_pod()), ReviewOutcome(refusal="other"), ReviewOutcome(pod=make_pod()))
+    assert {group.documented and group.documented.row[:22] for group in compared.groups()} == {"a range of OpenShift's", None}
+    pod = make_pod(annotations={"proxy.istio.io/overrides": '{"containers": [{"name": "istio-proxy"}]}'})
+    sides = [with_containers(pod, initContainers=[{"name": "istio-init", "args": ["-u", uid]}]) for uid in ("1337", "1400")]
+    assert groups(pod, *sides) == {"spec.initContainers[istio-init].args": "overrides in the annotation"}
+    assert groups(make_pod(), *sides) == {"spec.initContainers[istio-init].args": ""}
 
 
 @pytest.mark.parametrize("one", DOCUMENTED, ids=lambda one: one.row)

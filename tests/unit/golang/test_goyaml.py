@@ -85,10 +85,9 @@ def test_aliases_are_copies():
 
 
 def test_the_last_of_two_keys_counts_and_both_are_reported():
-    assert load_reporting("a: 1\nb: 2\na: 3") == (
-        {"a": 3, "b": 2},
-        ("line 3, column 4: the key 'a' occurs twice in one mapping",),
-    )
+    tree, errors = load_reporting("a: 1\nb: 2\na: 3")
+    assert tree == {"a": 3, "b": 2}
+    assert [(str(one), one.line, one.column) for one in errors] == [("line 3, column 4: the key 'a' occurs twice in one mapping", 3, 4)]
 
 
 def test_a_billion_laughs_are_refused():
@@ -109,7 +108,7 @@ def test_too_deep_a_document_is_refused(text):
 
 
 def test_a_syntax_error_names_its_place():
-    with pytest.raises(YamlError, match=r"line 2, column \d+: .*while parsing a flow node"):
+    with pytest.raises(YamlError, match=r"\Aline 2, column 4: a value is missing here, or a bracket is not closed before this\Z"):
         load("a: [1,\nb: }")
 
 

@@ -69,7 +69,7 @@ NO_REDIRECT = {
 }
 NO_PROXY_CONFIG = {
     "[1]": "it must be the YAML of a ProxyConfig, such as `concurrency: 2`",
-    "a: [": "it is not YAML (line 2, column 1: while parsing a flow node, did not find expected node content)",
+    "a: [": "it is not YAML (line 2, column 1: a value is missing here, or a bracket is not closed before this)",
     "concurrency: lots": "concurrency: 'lots' must be a whole number from -2147483648 to 2147483647",
     "drainDuration: soon": "drainDuration: 'soon' is not a duration such as 1m30s",
     "interceptionMode: MAGIC": "interceptionMode: 'MAGIC' must be one of REDIRECT, TPROXY, NONE",

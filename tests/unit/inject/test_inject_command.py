@@ -266,6 +266,25 @@ def test_openshifts_user_ids_come_from_the_namespaces_of_the_input(tmp_path):
         assert "uid: uid 1337\n" in output(inject.command, *arguments, stdin=text)
 
 
+def test_yaml_errors_and_duplicate_keys_are_told_with_file_line_and_column_also_of_later_documents(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("all.yaml").write_text(f"# head\n---\n{POD}---\nkind: Pod\n\tmetadata: {{}}\n---\n{POD}metadata: {{name: twice}}\n")
+    lines = POD.count("\n")
+    told = str(run(inject.command, "-f", "all.yaml").exception).splitlines()
+    assert told == [
+        f"all.yaml:{lines + 5}:1: a tab stands where YAML wants spaces; indent with spaces",
+        f"all.yaml:{2 * lines + 7}:11: the key 'metadata' occurs twice in one mapping; remove one, as only the last would be kept",
+    ]
+    assert str(run(inject.command, "-f", "-", stdin="a: 1\n---\nb: [\n").exception).startswith("stdin:4:1: a value is missing here")
+
+
+def test_a_namespace_of_the_input_with_openshifts_groups_alone_gives_the_group(tmp_path):
+    (tmp_path / "config").write_text(USER.replace("uid {{ .ProxyUID }}", "gid {{ .ProxyGID }}"))
+    groups = {"openshift.io/sa.scc.supplemental-groups": "1000/5"}
+    namespace = json.dumps({"kind": "Namespace", "metadata": {"name": "shop", "annotations": groups}})
+    assert "uid: gid 1004\n" in output(inject.command, "-f", "-", "--injectConfigFile", tmp_path / "config", stdin=f"{namespace}\n---\n{POD}")
+
+
 def test_openshifts_user_ids_come_from_the_cluster_and_a_namespace_that_cannot_be_read_is_a_warning(cluster, tmp_path):
     (tmp_path / "config").write_text(USER)
     cluster.annotations = RANGE

@@ -216,7 +216,7 @@ def test_every_problem_is_told_with_its_document_and_object():
         inject_stream(text, CONFIG)
     lines = str(caught.value).splitlines()
     assert [line.partition(" (")[0][:34] for line in lines] == [
-        'document 1: Pod "one": invalid val', "document 3: line 3, column 1: whil", 'document 4: Pod "two": invalid val',
+        'document 1: Pod "one": invalid val', "document 3: line 16, column 1: a v", 'document 4: Pod "two": invalid val',
         'document 5: Deployment "d": spec.t',
     ]  # fmt: skip
 

@@ -343,16 +343,44 @@ def test_a_status_is_read_as_it_is_written():
             {"openshift.io/sa.scc.uid-range": "1000-1999", "openshift.io/sa.scc.supplemental-groups": "5/10,7/1"},
             (1999, 14),
         ),
+        ({"openshift.io/sa.scc.supplemental-groups": "5/10"}, (1337, 14)),
+        ({"openshift.io/sa.scc.uid-range": " 1000/\t10 "}, (1009, 1009)),
+        ({"openshift.io/sa.scc.uid-range": "1000-2000 ", "openshift.io/sa.scc.supplemental-groups": "0-2147483647"}, (2000, 2147483647)),
+        ({"openshift.io/sa.scc.uid-range": "1/2/3"}, (2, 2)),
+        ({"openshift.io/sa.scc.uid-range": "1000/10,2000/10"}, (1009, 1009)),
     ],
 )
 def test_openshift_gives_the_last_ids_of_its_ranges(annotations, ids):
     assert proxy_ids(annotations) == ids
 
 
-@pytest.mark.parametrize("value", ["", "x", "5", "9-5", "5/0", "1/2/3"])
-def test_a_bad_range_of_ids_is_a_clear_error(value):
-    with pytest.raises(InjectionError, match="of the namespace"):
-        proxy_ids({"openshift.io/sa.scc.uid-range": value})
+FORM, TOO_HIGH = "give start/size or a-b", "is above 2147483647, the highest that Kubernetes takes"
+BAD_RANGES = {
+    "": FORM, "x": FORM, "5": FORM, "1000 /10": FORM, "+1/5": FORM, "1000\n/3": FORM, "1000--5": FORM, "１０/３": FORM,
+    "9-5": "the range is empty", "5/0": "the range is empty", "4294967295/2": f"its last id, 4294967296, {TOO_HIGH}", "2147483640/9": TOO_HIGH,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "said"), BAD_RANGES.items())
+def test_a_bad_range_of_ids_is_a_clear_error(value, said):
+    for given, key in (
+        ({"openshift.io/sa.scc.uid-range": value}, "uid-range"),
+        ({"openshift.io/sa.scc.uid-range": "1000/10", "openshift.io/sa.scc.supplemental-groups": value}, "supplemental-groups"),
+    ):
+        with pytest.raises(InjectionError) as caught:
+            proxy_ids(given)
+        assert f"{value!r} for annotation 'openshift.io/sa.scc.{key}' of the namespace: " in str(caught.value)
+        assert str(caught.value).endswith(said)
+
+
+def test_a_slash_anywhere_means_that_a_range_has_a_size():
+    with pytest.raises(InjectionError, match=FORM):
+        proxy_ids({"openshift.io/sa.scc.uid-range": "1000-2000,3/4"})
+
+
+def test_a_bad_range_behind_the_first_of_groups_is_an_error():
+    with pytest.raises(InjectionError, match=r"'5/10,7' for annotation 'openshift[.]io/sa[.]scc[.]supplemental-groups'"):
+        proxy_ids({"openshift.io/sa.scc.supplemental-groups": "5/10,7"})
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '"x"', "[" * 100_000])

@@ -188,7 +188,7 @@ def test_a_tree_of_the_wrong_indentation_is_refused_where_its_text_would_read_as
 
 
 def test_yaml_that_the_template_breaks_is_an_error_at_its_place_in_the_rendered_text():
-    with pytest.raises(InjectionError, match="line 4, column 9: mapping values are not allowed"):
+    with pytest.raises(InjectionError, match="line 4, column 9: no key is possible here; indent it"):
         rendered(config_of(f"k: {A}: x"), "x")
 
 

@@ -78,13 +78,40 @@ def test_messages_name_file_line_and_key(text, lines):
 
 
 def test_an_error_names_the_file_that_it_is_in():
-    assert refusal(mesh="a: [", files=FILES)[0].startswith("mesh.yaml: mesh: line ")
+    assert refusal(mesh="a: [", files=FILES) == ["mesh.yaml:2:1: a value is missing here, or a bracket is not closed before this"]
     assert refusal(values="[1]", files=FILES)[0].startswith("values.yaml: values: ")
     assert refusal(source="templates: {sidecar: '{{ if }}'}", files=FILES)[0].startswith("templates.yaml: template 'sidecar'")
     both = {"kind": "ConfigMap", "data": {"config": "templates: {sidecar: '{{ .Values.global.proxy.statusPort }}'}", "values": '{"global": {"proxy": {"statusPort": 99999}}}'}}
     assert refusal(source=json.dumps(both, indent=1), files=FILES)[0].startswith("templates.yaml:5: global.proxy.statusPort: 99999")
     beside = "meshConfig:\n  proxyListenPort: 0\nglobal: {}\n"
     assert refusal(values=beside, files=FILES) == ["values.yaml:2: proxyListenPort: 0 must be a port from 1 to 65535"]
+
+
+BROKEN = "policy: enabled\ntemplates:\n  sidecar: 'x\n"
+OF_A_CONFIG_MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata:\n  config: |\n" + "".join(f"    {line}\n" for line in BROKEN.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "place"),
+    [
+        ("source", BROKEN, "templates.yaml:3:12: this quote is not closed"),
+        ("source", OF_A_CONFIG_MAP.replace("{{", "{").replace("}}", "}"), "templates.yaml:8:16: this quote is not closed"),
+        ("source", json.dumps({"kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"config": BROKEN}}, indent=1),
+         "templates.yaml:7: ConfigMap c, key config: line 3, column 12: this quote is not closed"),
+        ("values", "global:\n  hub: [\n", "values.yaml:3:1: a value is missing here"),
+        ("values", '{"global": {"hub": "x",,}}', "values.yaml:1:24: a value is missing here"),
+        ("mesh", "defaultConfig:\n\tstatusPort: 1\n", "mesh.yaml:2:1: a tab stands where YAML wants spaces"),
+        ("mesh", "kind: ConfigMap\ndata:\n  mesh: |\n\n      defaultConfig:\n        a: b: c\n", "mesh.yaml:6:13: no key is possible here"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_not_yaml_is_told_with_file_line_and_column(name, text, place):
+    assert refusal(**{name: text}, files=FILES)[0].startswith(place)
+
+
+@pytest.mark.parametrize("key", ["bad key!", "a.b/c.d e", "a/b/c", "x[0]"])
+def test_the_key_of_an_annotation_that_no_pod_may_have_is_told_with_its_line(key):
+    text = f"templates: {{sidecar: 'spec: {{}}'}}\ninjectedAnnotations:\n  a.b/c.d: x\n  {json.dumps(key)}: x\n"
+    assert refusal(source=text, files=FILES)[0].startswith(f"templates.yaml:4: injectedAnnotations.{key}: the key must be NAME or DOMAIN/NAME")
 
 
 UNFIT = {

@@ -113,6 +113,7 @@ VALUES_TEMPLATE = """\
 {{- if or .Values.global.proxy.privileged .ObjectMeta.Annotations }}{{ end }}
 metadata:
   labels: {topology.istio.io/network: '{{ .Values.global.network }}'}
+  annotations: {{ toJson .Values.global.annotations }}
 spec:
   initContainers:
   - name: istio-init
@@ -147,6 +148,8 @@ GOOD_MESH = "defaultConfig:\n  proxyMetadata:\n    DRY_RUN: 'false'\n"
         ("{cpu: 2}", "small", "values.yaml:8: global.proxy.resources.limits: a canary pod cannot be injected with it: "),
         ("\n    privileged: false\n    resources:\n      limits: {cpu: 2}", " null", "values.yaml:5: global.proxy.privileged: a canary pod cannot"),
         ("DRY_RUN: 'false'", "DRY_RUN: maybe", "mesh.yaml:3: defaultConfig.proxyMetadata.DRY_RUN: a canary pod cannot be injected with it: "),
+        ("DRY_RUN: 'false'", "a.b: c\n    'A= B.c': d", "mesh.yaml:4: defaultConfig.proxyMetadata.A= B.c: a canary pod cannot be injected with it: "),
+        ("level: default:info", "level: default:info\n  annotations: {a: b, 'a b': c}", "values.yaml:5: global.annotations.a b: a canary pod cannot be"),
     ],
 )
 def test_the_setting_whose_value_no_pod_could_have_is_named_with_its_file_and_line(good, bad, where):
@@ -160,10 +163,20 @@ def test_the_setting_whose_value_no_pod_could_have_is_named_with_its_file_and_li
         try_canaries(load((good, bad)), Settings())
 
 
-def test_no_setting_is_named_if_the_template_alone_is_wrong():
-    text = VALUES_TEMPLATE.replace("'15001'", "n1")
+@pytest.mark.parametrize(
+    ("good", "bad", "line", "problem"),
+    [
+        ("'15001'", "n1", 9, "-p: 'n1' is not a port"),
+        ("image: p\n", "image: p q\n", 13, "container istio-proxy: image: 'p q': it must be an image"),
+        ("  annotations: {{ toJson .Values.global.annotations }}", '  annotations: {"a": b, "bad key!": c}', 4, 'annotation "bad key!": the key must be'),
+        ("[{{ range", "[{name: 'A=', value: b}, {{ range", 10, "env: 'A=' is not a variable's name"),
+    ],
+)
+def test_the_templates_line_is_named_if_it_alone_is_wrong(good, bad, line, problem):
+    assert good in VALUES_TEMPLATE
+    text = VALUES_TEMPLATE.replace(good, bad)
     config = load_config({"templates": {"sidecar": text}}, values=GOOD_VALUES, files=Files(templates="inject.yaml", values="values.yaml"))
-    with pytest.raises(ConfigError, match=r"\Ainject\.yaml: a canary pod cannot be injected with it: .*-p: 'n1' is not a port"):
+    with pytest.raises(ConfigError, match=rf"\Ainject\.yaml: templates\.sidecar: line {line}: a canary pod cannot be injected with it: .*{re.escape(problem)}"):
         try_canaries(config, Settings())
 
 
