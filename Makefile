@@ -171,8 +171,6 @@ image: ## build the image with podman or docker; IMAGE=name:tag
 
 lock: $(E2E) ## choose the newest Python packages for the images and for releases anew, with their hashes: requirements/
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
-	  --extra libiptc --custom-compile-command "make lock" --output-file requirements/image.txt pyproject.toml
-	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.11 \
 	  --extra webhook --custom-compile-command "make lock" --output-file requirements/webhook.txt pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade --generate-hashes --no-annotate --python-version 3.12 \
 	  --extra release --custom-compile-command "make lock" --output-file requirements/release.txt pyproject.toml

@@ -12,29 +12,24 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NETINIT = ("Apache-2.0",)
-_IPTABLES = ("GPL-2.0-only", "GPL-2.0-or-later")
 _GLIBC = ("BSD-3-Clause", "GPL-2.0-or-later", "ISC", "LGPL-2.1-or-later")
 _PYTHON = ("Python-2.0",)
 OF_DEBIAN = {
-    "ipset": _IPTABLES, "iptables": _IPTABLES, "libip4tc2": _IPTABLES, "libip6tc2": _IPTABLES, "libipset13": _IPTABLES,
-    "libnftables1": _IPTABLES, "libxtables12": _IPTABLES, "nftables": _IPTABLES, "netbase": ("GPL-2.0-only",),
-    "libnetfilter-conntrack3": ("GPL-2.0-or-later",), "libnfnetlink0": ("GPL-2.0-or-later",), "libnftnl11": ("GPL-2.0-or-later",),
-    "libmnl0": ("LGPL-2.1-or-later",), "libgmp10": ("GPL-2.0-or-later OR LGPL-3.0-or-later",),
-    "libbsd0": ("BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"), "libmd0": ("BSD-2-Clause", "BSD-3-Clause", "Beerware"),
-    "libedit2": ("BSD-3-Clause",), "libexpat1": ("MIT",), "libffi8": ("MIT",), "libjansson4": ("MIT",), "libtinfo6": ("BSD-3-Clause", "X11"),
+    "libexpat1": ("MIT",), "libffi8": ("MIT",), "netbase": ("GPL-2.0-only",),
     "musl-dev": ("BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"), "zlib1g": ("Zlib",), "libc-bin": _GLIBC, "libc6": _GLIBC,
     "libpython3.11-minimal": _PYTHON, "libpython3.11-stdlib": _PYTHON, "python3.11-minimal": _PYTHON,
+    "libpython3.11-dev": _PYTHON, "libc6-dev": _GLIBC, "zlib1g-dev": ("Zlib",),
     "libgcc-s1": ("GPL-3.0-or-later WITH GCC-exception-3.1",), "libssl3": ("Apache-2.0",),
 }  # fmt: skip
 OF_PYTHON = {
     "anyio": "MIT", "cffi": "MIT-0", "click": "BSD-3-Clause", "cryptography": "Apache-2.0 OR BSD-3-Clause", "google-re2": "BSD-3-Clause",
     "h11": "MIT", "httpcore2": "BSD-3-Clause", "httptools": "MIT", "httpx2": "BSD-3-Clause", "idna": "BSD-3-Clause",
     "prometheus-client": "Apache-2.0 AND BSD-2-Clause", "pycparser": "BSD-3-Clause", "pyroute2": "GPL-2.0-or-later OR Apache-2.0",
-    "python-iptables": "Apache-2.0", "pyyaml": "MIT", "truststore": "MIT", "typing-extensions": "PSF-2.0", "uvicorn": "BSD-3-Clause",
+    "pyyaml": "MIT", "truststore": "MIT", "typing-extensions": "PSF-2.0", "uvicorn": "BSD-3-Clause",
 }  # fmt: skip
-IMAGES = {  # stage of the Dockerfile -> its variable of Debian's packages, and its lock of Python's
-    "init": ("KEPT", "requirements/image.txt"), "init-nft": ("OF_PYTHON", "requirements/image.txt"),
-    "webhook": ("SERVED", "requirements/webhook.txt"), "node": ("OF_THE_NODE", "requirements/webhook.txt"),
+LOCK = "requirements/webhook.txt"
+IMAGES = {  # stage of the Dockerfile -> its variable of Debian's packages, and those of the lock that it holds; none: all
+    "init": ("PARTS", ("click", "pyyaml")), "webhook": ("SERVED", ()), "node": ("SERVED", ()),
 }  # fmt: skip
 
 
@@ -47,16 +42,15 @@ def read_debian_packages(variable: str) -> list[str]:
     return [package for name in names for package in (read_debian_packages(name[1:]) if name.startswith("$") else [name])]
 
 
-def read_python_packages(lock: str) -> list[str]:
-    """The distributions in a lock of requirements."""
-    return re.findall(r"^([a-z0-9-]+)==", (ROOT / lock).read_text(), re.MULTILINE)
+def read_python_packages(stage: str) -> list[str]:
+    """The distributions that an image holds."""
+    return [*IMAGES[stage][1]] or re.findall(r"^([a-z0-9-]+)==", (ROOT / LOCK).read_text(), re.MULTILINE)
 
 
 def find_licenses(stage: str) -> str:
     """The SPDX expression of an image. Raises KeyError for a package whose licences stand nowhere here."""
-    variable, lock = IMAGES[stage]
-    found = {*NETINIT, *[one for name in read_debian_packages(variable) for one in OF_DEBIAN[name]]}
-    found |= {one for name in read_python_packages(lock) for one in OF_PYTHON[name].split(" AND ")}
+    found = {*NETINIT, *[one for name in read_debian_packages(IMAGES[stage][0]) for one in OF_DEBIAN[name]]}
+    found |= {one for name in read_python_packages(stage) for one in OF_PYTHON[name].split(" AND ")}
     return " AND ".join([f"({one})" if " OR " in one else one for one in sorted(found)])
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from laboratory import NetworkNamespace
 from netinit.base.errors import LabError
 from netinit.base.snapshot import FAMILY_NAMES
-from netinit.kernel import links, netlink
+from netinit.kernel import netlink
 
 _SAVES = ("iptables-nft-save", "ip6tables-nft-save", "iptables-legacy-save", "ip6tables-legacy-save")
 _LEGACY_NAMES = {"iptables-legacy-save": "ip_tables_names", "ip6tables-legacy-save": "ip6_tables_names"}
@@ -130,7 +130,6 @@ def _list_network(namespace: NetworkNamespace) -> str:
 @functools.lru_cache(_REMEMBERED)
 def _render(question: int, body: bytes) -> str:
     """A netlink message as sorted `field=value` pairs, decoded by pyroute2, without volatile fields."""
-    links.load_pyroute2()
     kind = question - 2  # RTM_NEW... and RTM_GET...
     name = _MESSAGES[kind]
     header = struct.pack("=IHHII", netlink.NLMSG_HEADER + len(body), kind, 0, 0, 0)

@@ -39,13 +39,13 @@ class ImageBuild:
 
 
 def find_stages(root: Path = ROOT) -> tuple[str, ...]:
-    """The images that the Dockerfile describes, by the names of their stages."""
+    """The images of a release that the Dockerfile describes, by the names of their stages."""
     return tuple(re.findall(r"^FROM scratch AS (\S+)$", (root / "Dockerfile").read_text("utf-8"), re.MULTILINE))
 
 
 def name_image(stage: str) -> str:
-    """What an image is called: netinit, netinit-nft, netinit-webhook, netinit-node."""
-    return "netinit" + ("" if stage == "init" else f"-{stage.removeprefix('init-')}")
+    """What an image is called: netinit, netinit-webhook, netinit-node."""
+    return "netinit" + ("" if stage == "init" else f"-{stage}")
 
 
 def name_architecture() -> str:

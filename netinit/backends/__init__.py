@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
+from netinit.base.errors import BackendUnavailableError
 from netinit.base.logs import Log
 from netinit.base.net import FAMILIES, Family
 from netinit.base.records import Record
+from netinit.base.system import EMBEDDED
 from netinit.kernel import detect
 from netinit.kernel.netlink import INET, OF_IPTABLES
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN, RunOptions
@@ -197,7 +199,13 @@ def load(name: str, options: RunOptions, families: tuple[Family, ...]) -> Backen
     module, attribute = (SETS, line.with_sets) if with_sets else (line.module, line.made_by)
     more = {"threshold": options.ipset_threshold} if with_sets else {}
     # Imported on use: libiptc alone takes tens of milliseconds.
-    made: Backend = getattr(__import__(module, fromlist=[attribute]), attribute)(
+    try:
+        loaded = __import__(module, fromlist=[attribute])
+    except ModuleNotFoundError:
+        if not EMBEDDED:
+            raise
+        raise BackendUnavailableError("not in this executable; choose another --backend") from None
+    made: Backend = getattr(loaded, attribute)(
         comments=options.rule_comments, families=families, lock_timeout=options.lock_timeout, own_files=not options.cni_mode, **more
     )
     return made

@@ -116,9 +116,10 @@ class CompatChange(Change):
 
 
 def write_first(comparison: FirstComparison) -> CompatChange:
-    """Return the change of a namespace without rules to a plan."""
+    """Return the change of a namespace without rules to a plan; built-in chains may be there."""
     written = comparison.written
-    families = [FamilyChange(family=one, target=_place_plan(written[one]), live={}, owned={}) for one in written]
+    live = {one.family: dict.fromkeys(one.rules, ()) for one in comparison.state.encoded}
+    families = [FamilyChange(family=one, target=_place_plan(written[one]), live=live.get(one, {}), owned={}) for one in written]
     return CompatChange(
         scripts={}, before=comparison.state, plan=comparison.plan, families=tuple(families),
         renew=lambda newer: newer.compare(comparison.plan).change(),

@@ -13,7 +13,7 @@ from netinit.base.net import FAMILIES, Family
 from netinit.kernel import detect
 from netinit.options import Options
 from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
-from netinit.rules.model import OWNED_CHAINS, Difference, Plan
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class XtablesState(State):
     families: tuple[Family, ...]
     encoded: EncodedFamilies
     generation: int = 0  # of nf_tables, before the rules were read; 0: not known
+    untouched: bool = False  # no rules, no chains but built-in ones, and every policy accepts
     writer: ChangeWriter = TEXT
 
     @property
@@ -63,7 +64,7 @@ class XtablesState(State):
         return {one.family: one.listing for one in self.encoded} or {family: {} for family in self.families}
 
     def compare(self, plan: Plan) -> Comparison:
-        if not self.encoded:
+        if self.untouched or not self.encoded:
             return FirstComparison(plan, self)
         if self.ours:
             planned = PlannedComparison(plan, self)
@@ -91,7 +92,7 @@ class XtablesState(State):
 
 
 class FirstComparison(Comparison):
-    """The comparison with a namespace without rules: everything is missing."""
+    """The comparison with a namespace without rules, whose tables may exist: everything is missing."""
 
     state: XtablesState
 
@@ -181,14 +182,17 @@ class ReadingBackend(Backend):
     def observe(self, snapshot: Snapshot | None = None, families: tuple[Family, ...] | None = None) -> XtablesState:
         families = self._families if families is None else families
         encoded = self.read(families, snapshot)
-        ours, foreign = any(place[1] in OWNED_CHAINS for one in encoded for place in one.rules), False
-        if encoded and not ours:
+        in_use = any(one.size or not one.accepts for one in encoded)
+        chains = {place[1] for one in encoded for place in one.rules}
+        untouched = not in_use and chains.issubset(BUILTIN_CHAINS)
+        ours, foreign = any(chain in OWNED_CHAINS for chain in chains), False
+        if not (ours or untouched):
             from netinit.backends.listing_comparison import find_holders
 
             ours, foreign = find_holders({one.family: one.listing for one in encoded})
         return XtablesState(
             families=families, encoded=encoded, comments=self._comments, of_nf_tables=self.of_nf_tables, writer=self.writer,
-            in_use=any(one.size or not one.accepts for one in encoded), ours=ours, foreign=foreign,
+            in_use=in_use, untouched=untouched, ours=ours, foreign=foreign,
             notices=tuple([notice for one in encoded for notice in notice_size(one.size, one.family)]),
         )  # fmt: skip
 

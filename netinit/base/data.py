@@ -1,11 +1,16 @@
-"""The data files of the package."""
+"""The data files of the package, also of the executable."""
 
 from __future__ import annotations
+
+from netinit.base.system import EMBEDDED, embedded
 
 _FOLDER = __file__.replace("\\", "/").rpartition("/base/")[0] + "/data/"  # importlib.resources costs 10 ms to import, pathlib 5
 
 
 def read_data(name: str) -> str:
     """The text of a file of the package's data."""
+    if EMBEDDED:
+        text: str = embedded.read(_FOLDER + name).decode("utf-8")
+        return text
     with open(_FOLDER + name, encoding="utf-8") as file:  # noqa: PTH123 - see above
         return file.read()

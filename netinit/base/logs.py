@@ -110,7 +110,10 @@ def format_event(level: str, message: str, nanoseconds: int) -> str:
 
 def format_json_event(level: str, message: str, nanoseconds: int) -> str:
     """Format one line: a JSON object with the keys of Istio's zap encoder."""
-    from _json import encode_basestring_ascii  # the C part of json, without the rest of it
+    try:
+        from _json import encode_basestring_ascii  # the C part of json, without the rest of it
+    except ImportError:  # the executable has the other part
+        from json.encoder import py_encode_basestring_ascii as encode_basestring_ascii
 
     pairs = (("level", level), ("time", format_time(nanoseconds)), ("scope", SCOPE), ("msg", message))
     return "{" + ",".join([f'"{key}":{encode_basestring_ascii(value)}' for key, value in pairs]) + "}"

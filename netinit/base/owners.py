@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 
 from netinit.base.system import posix
@@ -15,10 +14,12 @@ def find_uid(name: str) -> int:
     """Return a user's id. Raises LookupError if there is none, ValueError with the reason if the users cannot be read."""
     if sys.platform != "win32":
         _check_database("/etc/passwd")
-        with contextlib.suppress(ValueError):  # a NUL in the name
-            from pwd import getpwnam
+        from pwd import getpwnam
 
+        try:  # contextlib.suppress would import 13 modules at each removal, whose default user is a name
             return getpwnam(name).pw_uid
+        except ValueError:  # a NUL in the name
+            pass
     raise LookupError(name)
 
 
@@ -26,10 +27,12 @@ def find_gid(name: str) -> int:
     """Return a group's id. Raises LookupError if there is none, ValueError with the reason if the groups cannot be read."""
     if sys.platform != "win32":
         _check_database("/etc/group")
-        with contextlib.suppress(ValueError):  # a NUL in the name
-            from grp import getgrnam
+        from grp import getgrnam
 
+        try:
             return getgrnam(name).gr_gid
+        except ValueError:  # a NUL in the name
+            pass
     raise LookupError(name)
 
 

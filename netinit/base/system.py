@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["LINUX", "NEEDS_LINUX", "fcntl", "posix"]
+__all__ = ["EMBEDDED", "LINUX", "NEEDS_LINUX", "embedded", "fcntl", "posix"]
 NEEDS_LINUX = "it needs Linux"
+EMBEDDED = "_netinit" in sys.builtin_module_names  # in the executable, which holds every module and reads none from elsewhere
 LINUX = sys.platform == "linux"  # False where `make lint` checks the types of what runs on other systems
 if sys.platform == "linux":
     import fcntl
     import posix
 else:
     from netinit.base.other_system import fcntl, posix
+if EMBEDDED:
+    import _netinit as embedded
+else:
+    embedded = None

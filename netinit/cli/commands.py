@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netinit.base.system import posix
+from netinit.base.system import EMBEDDED, embedded, posix
 
 GROUPS = {  # heading -> name -> (module of netinit with `command` or `make_command(name)`, or a folder of SUBCOMMANDS, summary)
     "Inspect": {
@@ -84,7 +84,9 @@ FOLDER = __file__.replace("\\", "/").rpartition("/cli/")[0]
 
 
 def is_there(module: str) -> bool:
-    """Whether this installation includes this module of netinit; an image may omit it."""
+    """Whether this installation includes this module of netinit; an image or the executable may omit it."""
+    if EMBEDDED:
+        return embedded.find(f"netinit.{module.removesuffix('.__init__')}") is not None
     return posix.access(f"{FOLDER}/{module.replace('.', '/')}.py", posix.R_OK)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
+from netinit.base.system import EMBEDDED
 from netinit.library.manifest_files import is_file, read_file
 from netinit.library.rule_reading import LIVE, find_rule_source, plan_here
 from netinit.options import Options
@@ -51,6 +52,8 @@ def _read_rules(named: str) -> RuleSource | None:
 
 def _run_program(peer: str, line: CommandLine, named: str, files: tuple[str, ...]) -> tuple[RuleSource, tuple[str, ...]]:
     """Run the peer's program in a temporary pod; return the rules that it created, and the pod's addresses."""
+    if EMBEDDED:  # without a shell, and pods' first process is one
+        raise NetinitError(f"{LABEL}: this executable cannot create a pod to run the program in; give a file of its rules")
     from netinit.lab.pod import Pod, find_obstacle
 
     obstacle = find_obstacle()

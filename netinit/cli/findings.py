@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from html import escape as escape_xml  # that of xml.sax imports a client of HTTP
 from typing import Any
-from xml.sax.saxutils import escape as escape_xml
-from xml.sax.saxutils import quoteattr
 
 import click
 
@@ -126,13 +125,14 @@ def _junit(command: str, issues: Sequence[Issue], looked_at: Sequence[str]) -> s
     lines.append(f'<testsuite name="netinit {command}" tests="{len(cases)}" failures="{len(issues) - len(told)}">')
     for name in dict.fromkeys(cases):
         own = [one for one in issues if (one.pod or one.file) == name]
-        file = f" file={quoteattr(escape(own[0].file))}" if own and own[0].file else ""
+        file = f' file="{escape_xml(escape(own[0].file))}"' if own and own[0].file else ""
         line = f' line="{own[0].line}"' if file and own[0].line else ""
-        lines.append(f"  <testcase name={quoteattr(escape(name or _OPTIONS))}{file}{line}>")
+        lines.append(f'  <testcase name="{escape_xml(escape(name or _OPTIONS))}"{file}{line}>')
         for one in own:
-            text = escape_xml(escape(f"{one.place + ': ' if one.file else ''}{one.text} ({link(one.code)})"))
+            text = escape_xml(escape(f"{one.place + ': ' if one.file else ''}{one.text} ({link(one.code)})"), quote=False)
             if one.accepted:
-                lines.append(f"    <system-out>{one.code} accepted ({escape_xml(escape(one.accepted))}): {text}</system-out>")
+                reason = escape_xml(escape(one.accepted), quote=False)
+                lines.append(f"    <system-out>{one.code} accepted ({reason}): {text}</system-out>")
             elif _is_note_about_a_file(one):
                 lines.append(f"    <system-out>{one.code}: {text}</system-out>")
             else:

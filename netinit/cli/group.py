@@ -10,6 +10,7 @@ import click
 
 from netinit.base.errors import OptionError
 from netinit.base.output import show_artefact
+from netinit.base.system import EMBEDDED
 from netinit.base.version import __version__
 from netinit.cli.commands import ALIASES, COMMANDS, SUBCOMMANDS, is_there, render_help
 from netinit.cli.examples import format_epilog
@@ -48,6 +49,8 @@ class LazyGroup(click.Group):
         """The named command. Raises OptionError with suggestions if there is none."""
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             known = self.list_commands(ctx)
+            if EMBEDDED and args[0] in self.commands_there:
+                raise OptionError(f"{args[0]} is not in this executable: install the package, or use the webhook's or node's image")
             hint = suggest(args[0], known) or f"commands: {', '.join(known)}"
             raise OptionError(f"{quote_value(args[0])} is not a command; {hint}")
         return super().resolve_command(ctx, args)

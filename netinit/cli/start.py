@@ -12,7 +12,7 @@ import sys
 from netinit.base.errors import NetinitError, OptionError
 from netinit.base.logs import flush, let_pass_all_signs
 from netinit.base.records import Record
-from netinit.base.system import LINUX, posix
+from netinit.base.system import EMBEDDED, LINUX, posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _ask_click(call: Call, environ: Mapping[str, str], known: OptionError | None
 
 def _find_packages() -> None:
     """Add site-packages, which has click and yaml, if Python was started without it (-S)."""
-    if sys.flags.no_site:
+    if sys.flags.no_site and not EMBEDDED:
         import site
 
         site.main()

@@ -7,13 +7,14 @@ in 2 ms, a new interpreter in 30. Answers are plain data (netinit.kernel.answers
 from __future__ import annotations
 
 import gc
+import struct
 import time
 
 from netinit.base import errors
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.base.logs import flush
 from netinit.base.system import LINUX, NEEDS_LINUX, posix
-from netinit.kernel import answers, run
+from netinit.kernel import answers, libc, run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     Result = TypeVar("Result")
 
 MAX_BYTES = 1 << 28  # of an answer, as of a netlink dump: rules are what answers hold most of
+RLIMIT_AS, RLIMIT_FSIZE = 9, 1  # bits/resource.h
+_LIMIT = struct.Struct("=QQ")  # struct rlimit, soft and hard, of 64 bits
 _STDERR = 2
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
@@ -209,23 +212,24 @@ def limit(memory: int, output: int) -> None:
     """Limit the bytes of address space, and of each file written, of this process and its programs."""
     if not LINUX:
         raise OSError(NEEDS_LINUX)
-    import resource
-
-    for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, output)):
-        hard = resource.getrlimit(kind)[1]
-        allowed = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (allowed, allowed))
+    for kind, most in ((RLIMIT_AS, memory), (RLIMIT_FSIZE, output)):
+        held = libc.buffer(_LIMIT.size)
+        libc.call("getrlimit", kind, held)
+        _set_limit(kind, min(most, _LIMIT.unpack(held.raw)[1]))  # no limit is the highest number
 
 
 def limit_growth(memory: int) -> None:
     """Limit this process's address space to its current size and `memory` bytes more."""
     if not LINUX:
         raise OSError(NEEDS_LINUX)
-    import resource
-
     with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
-        size = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
+        size = int(file.read().split()[0]) * posix.sysconf("SC_PAGESIZE")
+    _set_limit(RLIMIT_AS, size + memory)
+
+
+def _set_limit(kind: int, allowed: int) -> None:
+    """Set both limits, as setrlimit(2): the executable has no module `resource`."""
+    libc.call("setrlimit", kind, libc.buffer(_LIMIT.size, _LIMIT.pack(allowed, allowed)))
 
 
 def _fork() -> int:

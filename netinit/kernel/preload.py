@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import sys
 
-from netinit.base.system import posix
+from netinit.base.system import EMBEDDED, posix
 
 ROOMS = ("base", "options", "rules", "simulate", "live", "questions/lint", "kernel", "backends", "pods")
 # Imported inside functions; a test compares this list with the code.
-LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "resource", "traceback", "warnings")
+LAZY = ("bisect", "difflib", "grp", "hashlib", "json", "pwd", "traceback", "warnings")
 _TO_PASS, _TO_LIST = 0o1, 0o5  # permissions of others: for a directory on the path, and for the last one
 
 
 def load() -> None:
     """Import everything if users other than the owner cannot read netinit or Python's library."""
+    if EMBEDDED:
+        return  # they are in the executable, which is open
     package = sys.modules["netinit"].__path__[0]
     library = str(sys.modules["codecs"].__file__).rpartition("/")[0]
     if not (is_open(package) and is_open(library)):

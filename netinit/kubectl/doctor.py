@@ -7,7 +7,9 @@ from typing import Any
 
 import click
 
-from netinit.kubectl import cluster_doctor, pod_command
+from netinit.base.errors import OptionError
+from netinit.base.system import EMBEDDED
+from netinit.kubectl import pod_command
 
 CLUSTER = "--cluster"
 
@@ -20,6 +22,10 @@ class DoctorCommand(click.Command):
     ) -> click.Context:
         """Parse the arguments by the command that they are for."""
         if CLUSTER in takewhile(lambda word: word != "--", args):
+            if EMBEDDED:  # without the chart's checks
+                raise OptionError(f"{CLUSTER} is not in this executable: install the package")
+            from netinit.kubectl import cluster_doctor
+
             rest = [word for word in args if word != CLUSTER]
             return cluster_doctor.command.make_context(info_name, rest, parent, **extra)
         return super().make_context(info_name, args, parent, **extra)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from netinit.base.errors import LabError, NamespaceError
 from netinit.base.net import FAMILIES
-from netinit.kernel import links, run
+from netinit.kernel import run
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.sockets import creating_as, listen
 from netinit.lab import wiring
@@ -129,7 +129,7 @@ def has_ipv6() -> bool:
 
 def find_obstacle() -> str | None:
     """Why no pod can be created here, with the remedy; None if it can."""
-    if obstacle := links.find_obstacle():
+    if obstacle := wiring.find_obstacle():
         return obstacle
     if os.geteuid() != 0:
         return "making network namespaces needs root: run as root"

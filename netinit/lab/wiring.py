@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import socket
 import struct
 import time
 from array import array
 from collections.abc import Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 
 from netinit.base.errors import LabError
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links
-from netinit.kernel.netlink import LOOPBACK_INDEX, RTM_GETADDR, RTM_GETROUTE, RTN_LOCAL
+from netinit.kernel.netlink import LOOPBACK_INDEX, NLMSG_HEADER, RTM_GETADDR, RTM_GETROUTE, RTN_LOCAL
 
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
@@ -36,6 +39,11 @@ SETTINGS = {
 _POD_SETTINGS = {"net/ipv4/ip_unprivileged_port_start": 0}  # as container runtimes do: any user may listen on port 80
 _SIOCETHTOOL = 0x8946  # linux/sockios.h
 _ETHTOOL_GLINK = 0x0A  # linux/ethtool.h
+
+
+def find_obstacle() -> str:
+    """Why no pods can be connected here, with the remedy; empty if they can."""
+    return "" if find_spec("pyroute2") else "the Python package pyroute2 is not installed: pip install pyroute2"
 
 
 def wire(
@@ -72,6 +80,10 @@ class Side(Links):
                     Path("/proc/sys", name).write_text(f"{value}\n")
             super().__init__()
         self.set_up(LOOPBACK_INDEX)
+
+    def add_route(self, network: str, gateway: str) -> None:
+        """Add a route to a network through a gateway to the main table."""
+        self.request(*_encode_route(network, gateway))
 
 
 def join(ours: Side, name: str, theirs: Side, number: int, versions: Sequence[int]) -> None:
@@ -119,11 +131,21 @@ def _await_addresses(links: Links) -> None:
         time.sleep(0.001)
 
 
-def add_routes(links: Links, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
+def add_routes(links: Side, number: int, host: int, versions: Sequence[int], target: int | None = None) -> None:
     """Add the route to the net `target`, or the default route, through a host of net `number`."""
     for version in versions:
         to = _EVERYWHERE[version] if target is None else f"{_address(version, target, 0)}/{_PREFIX[version]}"
         links.add_route(to, _address(version, number, host))
+
+
+@functools.cache
+def _encode_route(network: str, gateway: str) -> tuple[int, int, bytes]:
+    """Kind, flags and body of the request of `ip route add`; pyroute2 takes far longer to encode one than the kernel to execute it."""
+    with import_module("pyroute2").IPBatch() as batch:
+        batch.route("add", dst=network, gateway=gateway)
+        message = bytes(batch.batch)
+    _, kind, flags = struct.unpack_from("=IHH", message)
+    return kind, flags, message[NLMSG_HEADER:]
 
 
 def _address(version: int, number: int, host: int) -> str:

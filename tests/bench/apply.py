@@ -17,6 +17,8 @@ import ctypes
 import json
 import os
 import pathlib
+import re
+import signal
 import statistics
 import sys
 import tempfile
@@ -62,6 +64,7 @@ BUDGETS = {  # (backend, figure, excluded networks) -> greatest ratio of process
 BARE_BUDGETS = {("nftables", 10000): 1.3}  # (backend, excluded networks) -> greatest ratio of the first run to the bare program
 RSS_BUDGET = 12.0  # MiB; the bare interpreter has 9
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
 def excluded_networks(count: int) -> str:
@@ -79,20 +82,43 @@ def choose_backend(name: str) -> list[str]:
     return ["--backend", backend, *sets]
 
 
-LAUNCHER = "import posix, sys; _, status, usage = posix.wait4(posix.posix_spawn(sys.argv[1], sys.argv[1:], posix.environ), 0); posix.write(9, b'%d' % usage.ru_maxrss); sys.exit(status >> 8)"
+TRACEME, CONTINUE, SET_OPTIONS = 0, 7, 0x4200  # linux/ptrace.h
+STARTS_AND_ENDS, AT_EXIT = 0x4E, 6  # PTRACE_O_TRACEFORK, VFORK, CLONE and EXIT; PTRACE_EVENT_EXIT
+ALL_CHILDREN = 0x40000000  # __WALL
 
 
-def peak_memory(arguments: list[str], python: str) -> float:
-    """Peak memory in MiB of a program; measured by a small launcher, since a child counts its parent's memory too."""
-    read, write = os.pipe()
-    quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
-    actions = [*quiet, (os.POSIX_SPAWN_DUP2, write, 9)]
-    pid = os.posix_spawn(python, [python, "-I", "-S", "-c", LAUNCHER, *arguments], os.environ, file_actions=actions)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        text = answer.read()
-    os.waitpid(pid, 0)
-    return int(text) / 1024
+def peak_memory(arguments: list[str]) -> float:
+    """Peak memory in MiB of a program that must succeed, or of the largest that it starts: VmHWM as each ends.
+
+    What wait4(2) says includes the memory of this process, which a child has until it executes the program.
+    """
+    pid = os.fork()
+    if not pid:
+        try:
+            quiet = os.open(os.devnull, os.O_RDWR)
+            for number in (0, 1, 2):
+                os.dup2(quiet, number)
+            _libc.ptrace(TRACEME, 0, None, None)
+            os.execv(arguments[0], arguments)
+        finally:
+            os._exit(127)
+    one, status = os.waitpid(pid, 0)
+    _libc.ptrace(SET_OPTIONS, pid, None, STARTS_AND_ENDS)
+    peak = 0
+    while not (one == pid and (os.WIFEXITED(status) or os.WIFSIGNALED(status))):
+        if os.WIFSTOPPED(status):
+            event, number = status >> 16, os.WSTOPSIG(status)
+            if event == AT_EXIT:
+                peak = max(peak, int(re.findall(r"VmHWM:\s+(\d+)", pathlib.Path(f"/proc/{one}/status").read_text())[0]))
+            _libc.ptrace(CONTINUE, one, None, 0 if event or number in (signal.SIGTRAP, signal.SIGSTOP) else number)
+        one, status = os.waitpid(-1, ALL_CHILDREN)
+    _check(arguments, status)
+    return peak / 1024
+
+
+def _check(arguments: list[str], status: int) -> None:
+    if status:
+        raise SystemExit(f"{' '.join(arguments)[:200]} failed with {os.waitstatus_to_exitcode(status)}; run it by hand")
 
 
 def time_program(arguments: list[str], stdin: str = "") -> tuple[float, float]:
@@ -103,8 +129,7 @@ def time_program(arguments: list[str], stdin: str = "") -> tuple[float, float]:
     pid = os.posix_spawn(arguments[0], arguments, os.environ, file_actions=quiet + given)
     _, status, usage = os.wait4(pid, 0)
     took = (time.perf_counter() - before) * 1000
-    if status:
-        raise SystemExit(f"{' '.join(arguments)[:200]} failed with {os.waitstatus_to_exitcode(status)}; run it by hand")
+    _check(arguments, status)
     return took, (usage.ru_utime + usage.ru_stime) * 1000
 
 
@@ -175,7 +200,7 @@ class Contender:
             self._note(f"{name}/floor", found[name][1] / floor_busy)
         if "memory" not in self.figures:
             self._enter_pod()
-            self._note("memory", peak_memory(self._apply, self._tool[0]))
+            self._note("memory", peak_memory(self._apply))
         bare = (bare + self._time_bare()) / 2
         for name, took in (("bare", bare), *[(name, wall) for name, (wall, _) in found.items()]):
             self._note(name, took)

@@ -57,7 +57,7 @@ def measure(command: list[str]) -> tuple[float, float]:
     return took * 1000, (usage.ru_utime + usage.ru_stime) * 1000
 
 
-def run_round(programs: dict[str, list[str]], python: str, figures: dict[Cell, list[tuple[float, float]]], memory: dict[Cell, float]) -> None:
+def run_round(programs: dict[str, list[str]], figures: dict[Cell, list[tuple[float, float]]], memory: dict[Cell, float]) -> None:
     """Every job of every backend once for each contender; memory in the first round alone, since measuring it adds a process."""
     for backend, chosen in BACKENDS.items():
         for who, choice in zip(programs, chosen, strict=True):
@@ -67,7 +67,7 @@ def run_round(programs: dict[str, list[str]], python: str, figures: dict[Cell, l
                 figures.setdefault((backend, job, who), []).append(measure(command))
             for job, arguments in JOBS.items():
                 if (backend, job, who) not in memory:
-                    memory[backend, job, who] = peak_memory([*programs[who], *choice, *arguments], python)
+                    memory[backend, job, who] = peak_memory([*programs[who], *choice, *arguments])
 
 
 def main() -> None:
@@ -88,9 +88,9 @@ def main() -> None:
     for _ in range(given.runs):
         for who, command in idle.items():
             figures.setdefault(("", "floor", who), []).append(measure(command))
-        run_round(programs, python, figures, memory)
+        run_round(programs, figures, memory)
     for who, command in idle.items():
-        memory["", "floor", who] = peak_memory(command, python)
+        memory["", "floor", who] = peak_memory(command)
     rows = summarize(figures, memory)
     print_table(rows)
     if given.json:

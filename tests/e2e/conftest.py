@@ -63,6 +63,18 @@ def image(engine: Engine) -> Image:
 
 
 @pytest.fixture(scope="session")
+def webhook(engine: Engine) -> Image:
+    """The image of the target `webhook`, which has Python."""
+    return engine.build("localhost/netinit-webhook", more=["--target=webhook"])
+
+
+@pytest.fixture(scope="session")
+def python_files(engine: Engine, webhook: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files of that image: the init container's holds no other program than netinit."""
+    return engine.unpack(webhook, tmp_path_factory.mktemp("webhook"))
+
+
+@pytest.fixture(scope="session")
 def files(engine: Engine, image: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the image's files."""
     return engine.unpack(image, tmp_path_factory.mktemp("image"))

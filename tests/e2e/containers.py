@@ -121,6 +121,12 @@ class Image:
         return found
 
     @functools.cached_property
+    def layers(self) -> list[str]:
+        """The digests of its layers, the lowest first."""
+        found: list[str] = json.loads(self.engine.podman("image", "inspect", self.name).stdout)[0]["RootFS"]["Layers"]
+        return found
+
+    @functools.cached_property
     def _template(self) -> dict[str, Any]:
         """The configuration (OCI runtime specification) that podman writes for a container of this image.
 

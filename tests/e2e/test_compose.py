@@ -106,10 +106,10 @@ class Place:
 
 
 @pytest.fixture
-def place(podman_compose, envoy_program, engine, image):
+def place(podman_compose, envoy_program, engine, image, webhook):
     services = yaml.safe_load(EXAMPLE.read_text())["services"]
     engine.podman("tag", image.name, services["netinit"]["image"])
-    build(engine, services["web"]["image"], f"FROM {image.name}\nENTRYPOINT {json.dumps([PYTHON, '-c', SERVER])}\n")
+    build(engine, services["web"]["image"], f"FROM {webhook.name}\nENTRYPOINT {json.dumps([PYTHON, '-c', SERVER])}\n")
     shutil.copy(envoy_program, engine.folder / "tmp" / "envoy")
     build(engine, services["envoy"]["image"], f"FROM {BASE}\nCOPY envoy /usr/local/bin/envoy\n")
     made = Place(engine, podman_compose)

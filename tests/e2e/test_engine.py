@@ -60,10 +60,10 @@ def test_a_container_works(small):
 
 
 @pytest.mark.parametrize("ending", ["close", "SIGTERM", "SIGKILL"])
-def test_nothing_is_left(files: Path, tmp_path: Path, ending: str):
+def test_nothing_is_left(python_files: Path, tmp_path: Path, ending: str):
     story = tmp_path / "test_story.py"
     story.write_text(RUN)
-    own = {"NETINIT_FILES": str(files), "NETINIT_ENDING": ending, "PYTHONPATH": f"{TESTS / 'e2e'}:{TESTS}:{ROOT}"}
+    own = {"NETINIT_FILES": str(python_files), "NETINIT_ENDING": ending, "PYTHONPATH": f"{TESTS / 'e2e'}:{TESTS}:{ROOT}"}
     options = ["--capture=no", f"--config-file={ROOT / 'pyproject.toml'}", f"--rootdir={ROOT}"]
     output = tmp_path / "output"  # no pipe, whose end what is left would keep open
     with output.open("w") as writing:

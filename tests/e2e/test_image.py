@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 import re
 import shutil
@@ -27,7 +26,8 @@ from netinit.cli.commands import ALIASES, COMMANDS
 from netinit.kernel.detect import CAP_NET_ADMIN, CAP_NET_RAW
 
 MEGABYTE = 1 << 20
-MOST = 60 * MEGABYTE
+MOST = 15 * MEGABYTE
+MOST_PACKED = 6_000_000
 SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
 PERMITTED_ONLY = 0x02000000  # VFS_CAP_REVISION_2 without VFS_CAP_FLAGS_EFFECTIVE (linux/capability.h)
 SHELLS = {"sh", "bash", "dash", "busybox", "perl"}
@@ -58,11 +58,8 @@ def test_the_dockerfile_names_no_host_and_no_architecture():
     assert not re.search(r"https?://|\b[\w-]+\.(io|org/|com|net|dev)\b(?!\.image)", text.replace("org.opencontainers", ""))
     assert not re.search(r"x86|amd64|arm64|aarch64", text)
     assert re.findall(r"^FROM (\S+)", text, re.MULTILINE) == [
-        *("${BASE}", "system", "system", "libraries"),
-        *("system", "scratch"),  # the admission server's
-        "scratch",  # the node's
-        *("package", "system", "scratch"),  # that of native nftables alone
-        "scratch",
+        *("${BASE}", "system", "system", "libraries", "package"),
+        *("scratch", "scratch", "scratch"),  # the admission server's, the node's, the init container's
     ]
 
 
@@ -72,8 +69,8 @@ def test_the_base_is_one_of_debian_s_by_date_and_digest():
 
 
 def read_lock() -> dict[str, tuple[str, list[str]]]:
-    """The names in the image's lock, each with its version and its hashes."""
-    entries = (ROOT / "requirements/image.txt").read_text().replace("\\\n", " ").splitlines()
+    """The names in the images' lock, each with its version and its hashes."""
+    entries = (ROOT / "requirements/webhook.txt").read_text().replace("\\\n", " ").splitlines()
     found = {}
     for words in (entry.split() for entry in entries if not entry.startswith("#")):
         requirement = Requirement(words[0])
@@ -105,19 +102,14 @@ def test_the_labels_tell_version_licence_and_commit(image: Image):
     assert labels["title"] == "netinit"
 
 
-def test_its_python_packages_are_those_of_the_lock_and_netinit(files: Path):
+def test_scanners_find_its_python_packages_which_are_of_the_lock(files: Path):
     found = {canonicalize_name(one.name): one for one in importlib.metadata.distributions(path=[str(files / "usr/lib/netinit")])}
-    versions = {name: version for name, (version, _) in read_lock().items()}
+    versions = {name: version for name, (version, _) in read_lock().items() if name in {"click", "pyyaml"}}
     assert {name: one.version for name, one in found.items()} == {**versions, "netinit": netinit.__version__}
-    for name, one in found.items():
-        asked = [Requirement(text) for text in one.requires or ()]
-        needed = [each for each in asked if each.marker is None or each.marker.evaluate({"extra": ""})]
-        missing = [str(each) for each in needed if canonicalize_name(each.name) not in found]
-        assert not missing, f"{name} wants {missing}"
 
 
 def test_a_package_that_is_not_the_one_of_the_lock_is_refused(engine: Engine, image: Image):
-    lock = engine.sources / "requirements/image.txt"
+    lock = engine.sources / "requirements/webhook.txt"
     text = lock.read_text()
     try:
         lock.write_text(re.sub("[0-9a-f]{64}", "0" * 64, text))
@@ -138,15 +130,17 @@ def test_the_default_user_is_no_root(image: Image):
     assert image.configuration["User"] == "65532:65532"
 
 
-def test_it_takes_less_than_60_megabytes(files: Path):
+def test_it_takes_less_than_15_megabytes(files: Path):
     sizes: dict[str, int] = {}
     for path in walk(files):
         if path.is_file() and not path.is_symlink():
             part = "/".join(path.relative_to(files).parts[:3])
             sizes[part] = sizes.get(part, 0) + path.stat().st_blocks * 512
     largest = sorted(sizes.items(), key=lambda item: -item[1])[:8]
-    print(*(f"{size / MEGABYTE:6.1f} MB  {part}" for part, size in largest), sep="\n")
+    packed = len(subprocess.run(["tar", "--create", "--gzip", "--directory", files, "."], capture_output=True, check=True).stdout)
+    print(*(f"{size / MEGABYTE:6.1f} MB  {part}" for part, size in largest), f"{packed / MEGABYTE:6.1f} MB  compressed", sep="\n")
     assert sum(sizes.values()) < MOST, largest
+    assert packed < MOST_PACKED
 
 
 def test_no_file_is_setuid_or_setgid_or_writable_by_others(files: Path):
@@ -166,7 +160,7 @@ def test_no_file_is_setuid_or_setgid_or_writable_by_others(files: Path):
     assert not found, "\n".join(found)
 
 
-def test_only_the_launcher_has_capabilities_and_only_permitted_ones(files: Path):
+def test_only_the_program_has_capabilities_and_only_permitted_ones(files: Path):
     found = {
         inside(path, files): os.getxattr(path, "security.capability")
         for path in walk(files)
@@ -175,12 +169,6 @@ def test_only_the_launcher_has_capabilities_and_only_permitted_ones(files: Path)
     magic, permitted, inheritable, *high = struct.unpack("<5I", found.pop("/usr/bin/netinit"))
     assert (magic, permitted, inheritable, high) == (PERMITTED_ONLY, 1 << CAP_NET_ADMIN | 1 << CAP_NET_RAW, 0, [0, 0])
     assert not found
-
-
-def test_the_launcher_asks_no_loader_for_libraries(files: Path):
-    said = subprocess.run(["readelf", "--wide", "--segments", files / "usr/bin/netinit"], capture_output=True, text=True, check=True).stdout
-    assert "LOAD" in said
-    assert not re.search(r"INTERP|DYNAMIC", said), said
 
 
 def test_it_has_no_shell_installer_compiler_certificate_or_cache(files: Path):
@@ -194,17 +182,6 @@ def test_it_has_no_shell_installer_compiler_certificate_or_cache(files: Path):
         if where.startswith(("/var/cache/", "/var/lib/apt", "/root", "/home", "/tmp/", "/build")) or "/pip/" in where:
             found.append(where)
     assert not found, "\n".join(found)
-
-
-def test_every_program_and_library_finds_the_libraries_it_wants(files: Path):
-    there = {path.name for path in walk(files / "usr")}
-    missing = []
-    for path in walk(files / "usr"):
-        if path.is_symlink() or not path.is_file() or not path.read_bytes().startswith(b"\x7fELF"):
-            continue
-        said = subprocess.run(["readelf", "--dynamic", str(path)], capture_output=True, text=True, check=True).stdout
-        missing += [f"{inside(path, files)} wants {name}" for name in re.findall(r"NEEDED.*\[(.*)\]", said) if name not in there]
-    assert not missing, "\n".join(missing)
 
 
 def test_no_link_leads_nowhere(files: Path):
@@ -221,7 +198,7 @@ def test_no_link_leads_nowhere(files: Path):
 def test_every_package_of_debian_is_named_for_scanners(files: Path):
     paragraphs = [path.read_text() for path in (files / "var/lib/dpkg/status.d").iterdir()]
     named = {re.findall(r"^Package: (.*)$", text, re.MULTILINE)[0] for text in paragraphs}
-    assert {"iptables", "nftables", "ipset", "libc6", "python3.11-minimal"} <= named
+    assert named == {"libc6-dev", "libpython3.11-dev", "libpython3.11-minimal", "libpython3.11-stdlib", "zlib1g-dev"}
     assert all(re.search(r"^Version: \S", text, re.MULTILINE) for text in paragraphs)
     assert "bookworm" in (files / "etc/os-release").read_text()
     without = [name for name in named if not (files / "usr/share/doc" / name / "copyright").is_file()]
@@ -229,7 +206,7 @@ def test_every_package_of_debian_is_named_for_scanners(files: Path):
 
 
 def test_the_licence_of_each_package_of_debian_is_one_of_the_label(files: Path):
-    for name in read_debian_packages("KEPT"):
+    for name in read_debian_packages("PARTS"):
         license_of_all = find_main_license((files / "usr/share/doc" / name / "copyright").read_text())
         assert not license_of_all or license_of_all in OF_DEBIAN[name], name
 
@@ -242,19 +219,6 @@ def test_every_licence_that_a_copyright_file_points_to_is_there(files: Path):
     assert {"GPL-2", "LGPL-2.1"} <= named
     missing = [name for name in sorted(named) if not (files / "usr/share/common-licenses" / name).is_file()]
     assert not missing, f"named, but not in the image: {missing}"
-
-
-# It starts quickly
-
-
-def test_every_module_is_compiled(files: Path):
-    for part in ("usr/lib/netinit", "usr/lib/python3.11"):
-        bare = [
-            inside(path, files)
-            for path in walk(files / part)
-            if path.suffix == ".py" and not path.with_name("__pycache__").joinpath(f"{path.stem}.cpython-311.pyc").exists()
-        ]
-        assert not bare, bare
 
 
 # Two builds
@@ -278,27 +242,7 @@ def test_two_builds_of_the_same_files_are_alike(engine: Engine, image: Image, fi
     different = sorted(name for name in here.keys() | again.keys() if here.get(name) != again.get(name))
     report = [f"{name}: {str(here.get(name))[:300]} and {str(again.get(name))[:300]}" for name in different[:10]]
     assert not different, "\n".join([f"{len(different)} differ:", *report])
-    assert layers_of(image) == layers_of(second)
-
-
-def layers_of(image: Image) -> list[str]:
-    """Their digests, the lowest first."""
-    found: list[str] = json.loads(image.engine.podman("image", "inspect", image.name).stdout)[0]["RootFS"]["Layers"]
-    return found
-
-
-def test_a_change_of_the_sources_makes_one_new_layer_above_the_dependencies(engine: Engine, image: Image):
-    source = engine.sources / "netinit" / "base" / "errors.py"
-    text = source.read_text()
-    try:
-        source.write_text(f"{text}\n# One line more.\n")
-        changed = engine.build("localhost/netinit-changed")
-    finally:
-        source.write_text(text)
-    before, after = layers_of(image), layers_of(changed)
-    assert before[:-1] == after[:-1]
-    assert before[-1] != after[-1]
-    assert len(before) > 1
+    assert image.layers == second.layers
 
 
 # It runs
@@ -353,14 +297,20 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("check", "--assume", "injected", "/pod/pod.yaml"), 0, "1 pod"),
     (("why", "--assume", "injected", "/pod/pod.yaml", "--to", "10.1.2.3:443"), 0, "no cause found"),
     (("doctor",), 0, "probably OK"),
-    (("demo",), 1, "root"),  # it makes namespaces, for which a container that is no privileged one has no right
+    (("kubectl", "--help"), 0, "verify"),
     (("aply",), 2, "did you mean apply"),
+    (("demo",), 2, "not in this executable"),
+    (("webhook", "serve"), 2, "not in this executable"),
+    (("node", "agent"), 2, "not in this executable"),
+    (("kubectl", "doctor", "--cluster"), 2, "not in this executable"),
+    (("apply", "-b", "80", "--backend", "libiptc"), 1, "libiptc: not in this executable"),
+    (("inject", "--context", "x", "-f", "/pod/pod.yaml"), 1, "not in this executable"),
 ]
 
 
 @pytest.mark.netns
-def test_every_command_works_in_it(image: Image, pod: Pod, tmp_path: Path):
-    assert {*COMMANDS, *ALIASES} - {"kubectl", "node", "webhook"} <= {words[0] for words, *_ in SAID}  # for people, or with an image of their own
+def test_every_command_works_in_it_or_says_that_it_is_not_in_it(image: Image, pod: Pod, tmp_path: Path):
+    assert {*COMMANDS, *ALIASES} <= {words[0] for words, *_ in SAID}
     (tmp_path / "pod.yaml").write_bytes(POD_YAML)
     wrong = []
     for words, status, said in SAID:

@@ -26,7 +26,7 @@ from sidecar import INBOUND_PORT, OUTBOUND_PORT, PASS
 pytestmark = pytest.mark.netns
 MODES = ("REDIRECT", "TPROXY")
 MOMENTS = 8  # at which containers are killed
-BACKENDS = ("iptables-nft", "iptables-legacy", "nftables", "libiptc")
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
 # As Istio's template starts it, with an excluded port and network for each direction, and both families.
 TEMPLATE = [
     "-p", str(OUTBOUND_PORT), "-z", str(INBOUND_PORT), "-u", "1337", "-i", "*", "-x", f"{OTHER[4]}/32,{OTHER[6]}/128",

@@ -30,23 +30,12 @@ WORDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def webhook(engine: Engine) -> Image:
-    """The image of the target `webhook`."""
-    return engine.build("localhost/netinit-webhook", more=["--target=webhook"])
-
-
-@pytest.fixture(scope="module")
-def root(engine: Engine, webhook: Image, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return engine.unpack(webhook, tmp_path_factory.mktemp("webhook"))
-
-
 def files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
-def test_it_holds_the_server_and_no_programs_of_netfilter(root: Path):
-    names = {path.name for path in files(root)}
+def test_it_holds_the_server_and_no_programs_of_netfilter(python_files: Path):
+    names = {path.name for path in files(python_files)}
     assert {"controller.py", "client.py", "Chart.yaml"} <= names
     assert not names & {
         "iptables",
@@ -61,8 +50,21 @@ def test_it_holds_the_server_and_no_programs_of_netfilter(root: Path):
         "pip",
         "gcc",
     }
-    assert sum(path.stat().st_size for path in files(root)) < MOST
-    assert not [path for path in files(root) if path.stat().st_mode & 0o6000]
+    assert sum(path.stat().st_size for path in files(python_files)) < MOST
+    assert not [path for path in files(python_files) if path.stat().st_mode & 0o6000]
+
+
+def test_a_change_of_the_sources_leaves_the_layer_of_the_dependencies_as_it_is(engine: Engine, webhook: Image):
+    source = engine.sources / "netinit" / "base" / "errors.py"
+    text = source.read_text()
+    try:
+        source.write_text(f"{text}\n# One line more.\n")
+        changed = engine.build("localhost/netinit-changed", more=["--target=webhook"])
+    finally:
+        source.write_text(text)
+    before, after = webhook.layers, changed.layers
+    assert before[0] == after[0]
+    assert before[1] != after[1]
 
 
 def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, image: Image, tmp_path: Path):
@@ -76,6 +78,7 @@ def test_the_init_containers_image_holds_nothing_of_the_server(engine: Engine, i
     ] == []
 
 
+KEPT = {"node": ("__init__.py", "settings.py")}  # by which others know where an agent answers
 SERVERS = ("cli/node", "cli/webhook", "data/chart", "kube", "node", "serving", "webhook")
 
 
@@ -84,14 +87,16 @@ def contents(root: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_the_servers_add_no_byte_to_the_init_containers_image(engine: Engine, image: Image, tmp_path: Path):
-    """It is, file by file, the image of sources in which each of them is one empty file."""
+    """It is, file by file, the image of sources without them."""
     package, whole = engine.sources / "netinit", tmp_path / "whole"
     shutil.copytree(package, whole)
     try:
         for name in SERVERS:
+            kept = {package / name / one: (package / name / one).read_bytes() for one in KEPT.get(name, ())}
             shutil.rmtree(package / name)
             (package / name).mkdir()
-            (package / name / "__init__.py").touch()
+            for path, content in {package / name / "__init__.py": b"", **kept}.items():
+                path.write_bytes(content)
         alone = engine.build("localhost/netinit-alone")
     finally:
         shutil.rmtree(package)

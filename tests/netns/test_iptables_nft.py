@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from core import plan
+from netinit.backends.iptables import FirstComparison
 from netinit.backends.iptables_nft import NftVariant
+from netinit.backends.listing_comparison import XtablesComparison
 from netinit.base.net import IPV4
 from netinit.options import Options
 from netinit.rules.model import EMPTY_PLAN
@@ -95,3 +97,37 @@ def test_a_first_run_that_is_undone_leaves_nothing(pod):
         backend.commit(change)
         backend.roll_back(change)
         assert pod.run(["nft", "list", "ruleset"], check=True).stdout == before
+
+
+BASES = "".join(
+    f"add table {family} nat\nadd chain {family} nat OUTPUT {{ type nat hook output priority -100; policy accept; }}\n"
+    f"add table {family} filter\nadd chain {family} filter FORWARD {{ type filter hook forward priority 0; policy POLICY; }}\n"
+    for family in ("ip", "ip6")
+)
+
+
+def test_built_in_chains_without_rules_are_programmed_without_decoding_them(pod):
+    backend = NftVariant()
+    pod.run(["nft", "-f", "-"], stdin=BASES.replace("POLICY", "accept"), check=True)
+    before = state(pod)
+    with pod.entered():
+        found = backend.observe()
+        comparison = found.compare(FIRST)
+        assert (found.in_use, found.ours, found.foreign, type(comparison)) == (False, False, False, FirstComparison)
+        change = comparison.change()
+        backend.commit(change)
+        assert backend.observe().compare_rules(FIRST).differences == ()
+        backend.roll_back(change)
+    assert state(pod) == before
+
+
+@pytest.mark.parametrize("more", ["", "add chain ip nat OTHER\n"], ids=["a policy", "a chain"])
+def test_built_in_chains_beside_which_there_is_more_are_compared_rule_by_rule(pod, more):
+    backend = NftVariant()
+    pod.run(["nft", "-f", "-"], stdin=BASES.replace("POLICY", "accept" if more else "drop") + more, check=True)
+    with pod.entered():
+        assert type(backend.observe().compare(FIRST)) is XtablesComparison
+        commit(backend, FIRST)
+        assert backend.observe().compare(FIRST).differences == ()
+    kept = pod.run(["nft", "list", "ruleset"], check=True).stdout
+    assert ("chain OTHER" if more else "policy drop") in kept

@@ -16,7 +16,6 @@ import pytest
 
 from netinit import lab
 from netinit.base.errors import LabError, NamespaceError
-from netinit.kernel import links
 from netinit.kernel.netlink import RTM_GETADDR, RTM_GETROUTE
 from netinit.lab import Arrival, Probe, wiring
 from netinit.lab import pod as lab_pod
@@ -313,7 +312,7 @@ def test_what_keeps_a_pod_from_being_made_is_the_obstacle(monkeypatch, error):
     assert lab.find_obstacle() == str(error)
     monkeypatch.setattr(lab_pod.os, "geteuid", lambda: 1)
     assert lab.find_obstacle() == "making network namespaces needs root: run as root"
-    monkeypatch.setattr(links, "find_obstacle", lambda: "no pyroute2")
+    monkeypatch.setattr(lab_pod.wiring, "find_obstacle", lambda: "no pyroute2")
     assert lab.find_obstacle() == "no pyroute2"
 
 

@@ -17,7 +17,9 @@ from goldens import SAMPLE, options_of
 from laboratory import NetworkNamespace
 from legacy import FOREIGN_IPV4, FOREIGN_IPV6, LEGACY, change_to, filled, fresh, listings
 from netinit.backends import legacy_edits
+from netinit.backends.iptables import FirstComparison
 from netinit.backends.legacy import LegacyBackend
+from netinit.backends.listing_comparison import XtablesComparison
 from netinit.base.errors import ApplyError, BusyError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.kernel.snapshot import legacy_tables
@@ -254,6 +256,27 @@ def test_counters_of_our_rules_come_back_with_a_roll_back():
         assert saved(pod) != before
         backend.roll_back(removal)
         assert saved(pod) == before
+
+
+@pytest.mark.parametrize("accepts", [True, False], ids=["accepting", "dropping"])
+def test_tables_that_a_removal_leaves_empty_are_programmed_again_without_decoding_them(accepts):
+    backend, wanted = LegacyBackend(), Options.from_argv([*TPROXY, "--ipv6", "on"])
+    with fresh() as pod:
+        backend.commit(change_to(backend, wanted))
+        first = listings()
+        backend.commit(backend.observe().removal(plan(wanted)))
+        if not accepts:
+            pod.run(["iptables-legacy", "-w", "-P", "FORWARD", "DROP"], check=True)
+        found = backend.observe()
+        assert (found.in_use, found.ours, found.foreign) == (not accepts, False, not accepts)
+        comparison = found.compare(plan(wanted))
+        assert type(comparison) is (FirstComparison if accepts else XtablesComparison)
+        change = comparison.change()
+        backend.commit(change)
+        dropping = {} if accepts else {IPV4: first[IPV4].replace("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT", "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD DROP")}
+        assert listings() == first | dropping
+        backend.roll_back(change)
+        assert not backend.observe().ours
 
 
 def test_a_removal_is_refused_while_a_foreign_chain_jumps_to_ours():

@@ -98,7 +98,7 @@ def test_an_extra_that_a_message_advises_is_one_of_the_package(described):
 
 def test_it_holds_what_the_sources_hold(wheel):
     there = {str(path.relative_to(ROOT)) for path in (ROOT / "netinit").rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    there -= {"netinit/bin/launcher.c", "netinit/node/plugin.c"}  # the images'
+    there -= {"netinit/bin/executable.c", "netinit/bin/launcher.c", "netinit/node/plugin.c"}  # the images'
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert {name for name in held if name.endswith(".data/scripts/netinit")}
@@ -150,11 +150,3 @@ from netinit.backends.libiptc import LibiptcBackend
 from netinit.base.net import IPV4
 print(*LibiptcBackend(own_files=False).feed({IPV4: "*nat"}).values())
 """
-
-
-def test_the_image_leaves_out_what_is_there_and_its_record_says_so():
-    text = (ROOT / "Dockerfile").read_text()
-    (removed,) = [line.split()[3:-1] for line in text.splitlines() if line.startswith("RUN rm -r ")]
-    assert [place for place in removed if not (ROOT / "netinit" / place).exists()] == []
-    (named,) = re.findall(r"\^netinit/\((.*?)\)/,d", text)
-    assert named.split("|") == removed

@@ -9,6 +9,7 @@ from typing import Any
 from netinit.base.errors import ClusterError, ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten
+from netinit.base.system import EMBEDDED
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig, load_config
@@ -206,8 +207,9 @@ class Cluster:
             from netinit.kube.access import find_access
             from netinit.kube.one_request import ask_once
         except ImportError as error:
+            missing = "TLS, which is not in this executable" if EMBEDDED else "a package that is not installed"
             raise ConfigError(
-                "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
+                f"--context, --kubeconfig and the ConfigMap names need {missing}: "
                 "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
         self._api: Any = client

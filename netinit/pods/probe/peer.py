@@ -13,7 +13,7 @@ from netinit.base.errors import LabError
 from netinit.base.net import IPV4, Family
 from netinit.kernel import detect
 from netinit.kernel.isolated_namespace import IsolatedNamespace
-from netinit.kernel.links import Links, find_obstacle
+from netinit.kernel.links import Links
 from netinit.kernel.sockets import listen
 from netinit.kernel.tcp_sockets import LISTEN, list_tcp
 
@@ -69,7 +69,7 @@ def can_make_peers() -> str:
     """Return why no peer can be created here; empty if one can."""
     if not detect.has_capability(detect.CAP_SYS_ADMIN):
         return "a peer needs SYS_ADMIN; run from the node (--pid, --netns) or in a privileged debug container"
-    return find_obstacle()
+    return ""
 
 
 def listening_ports(family: Family) -> frozenset[int]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from netinit.backends.machine import HERE
 from netinit.base.errors import BackendUnavailableError, NamespaceError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family, join_host
-from netinit.kernel import detect, links, read_text
+from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import NUMBERS, advise
 from netinit.kernel.conntrack import Event, Watch, delete_entry
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
@@ -83,8 +83,6 @@ def probe(options: Options) -> Probes:
     Raises BackendUnavailableError if a privilege is missing; LockedError while rules are being programmed.
     """
     notes: list[str] = []
-    with suppress(ImportError):  # `can_make_peers` reports it; a child inside a pod may be unable to read the files
-        links.load_pyroute2()
     keep = (detect.CAP_SETGID, detect.CAP_SETUID, detect.CAP_SYS_ADMIN)  # to be users of the pod, and a peer
     outer = OuterEnds()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from netinit.kernel import (
     address_sets,
     capabilities,
+    children,
     conntrack,
     detect,
     extensions,
     file_changes,
     files,
+    links,
     listeners,
     namespaces,
     netlink,
@@ -41,6 +44,7 @@ HEADERS = """
 #include <signal.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -50,6 +54,7 @@ HEADERS = """
 #include <linux/capability.h>
 #include <linux/fib_rules.h>
 #include <linux/if_addr.h>
+#include <linux/if_link.h>
 #include <linux/if_packet.h>
 #include <linux/inet_diag.h>
 #include <linux/neighbour.h>
@@ -88,6 +93,7 @@ HEADERS = """
 #include <linux/sock_diag.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
+#include <linux/veth.h>
 #include <linux/xfrm.h>
 """
 EXTENSIONS = {  # the struct of each extension
@@ -141,6 +147,8 @@ PLACES = {  # C expressions, and what the package says that they are
     "sizeof(struct fib_rule_hdr)": netlink.ROUTE_SIZE,
     "sizeof(struct nfgenmsg)": netlink.NETFILTER_SIZE,
     "sizeof(struct ifinfomsg)": netlink.LINK_SIZE,
+    "sizeof(struct ndmsg)": struct.calcsize(links.NEIGHBOUR),
+    "sizeof(struct rlimit)": children._LIMIT.size,
     "sizeof(struct tcmsg)": netlink.CONTROL_SIZE,
     "offsetof(struct ifaddrmsg, ifa_flags)": wiring._ADDRESS_FLAGS,
     "offsetof(struct rtmsg, rtm_type)": wiring._ROUTE_TYPE,
@@ -175,6 +183,11 @@ NUMBERS = {
     "RTM_GETTCLASS": reader.RTM_GETTCLASS, "RTM_GETTFILTER": reader.RTM_GETTFILTER, "XFRM_MSG_GETPOLICY": reader.XFRM_MSG_GETPOLICY,
     "NFNL_SUBSYS_NFTABLES": nf_tables.SUBSYSTEM, "NFNL_SUBSYS_IPSET << 8": address_sets.SUBSYSTEM, "NFNL_SUBSYS_CTNETLINK << 8": conntrack.SUBSYSTEM,
     "NFNL_SUBSYS_NFT_COMPAT << 8": extensions.NFNL_MSG_COMPAT_GET, "NFNL_SUBSYS_ULOG << 8": trace_messages.NFULNL_MSG_PACKET,
+    "RLIMIT_AS": children.RLIMIT_AS, "RLIMIT_FSIZE": children.RLIMIT_FSIZE, "RTM_NEWNEIGH": links.RTM_NEWNEIGH, "NDA_DST": links.NDA_DST,
+    "NDA_LLADDR": links.NDA_LLADDR, "NUD_PERMANENT": links.NUD_PERMANENT, "IFF_UP": links.IFF_UP, "IFLA_ADDRESS": links.IFLA_ADDRESS,
+    "IFLA_IFNAME": links.IFLA_IFNAME, "IFLA_LINKINFO": links.IFLA_LINKINFO, "IFLA_NET_NS_FD": links.IFLA_NET_NS_FD,
+    "IFLA_INFO_KIND": links.IFLA_INFO_KIND, "IFLA_INFO_DATA": links.IFLA_INFO_DATA, "VETH_INFO_PEER": links.VETH_INFO_PEER,
+    "IFA_F_NODAD": links.IFA_F_NODAD,
     "SIOCETHTOOL": wiring._SIOCETHTOOL,
     "BPF_PROG_GET_FD_BY_ID": bpf.PROG_GET_FD_BY_ID, "BPF_OBJ_GET_INFO_BY_FD": bpf.OBJ_GET_INFO_BY_FD, "BPF_PROG_QUERY": bpf.PROG_QUERY,
     "EPERM": bpf.FORBIDDEN[0], "EACCES": bpf.FORBIDDEN[1], "ENOENT": extensions.ENOENT, "ESRCH": bpf.GONE[1], "EINTR": netlink.EINTR,

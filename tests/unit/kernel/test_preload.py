@@ -13,7 +13,7 @@ from netinit.kernel import preload
 
 PACKAGE = Path(preload.__file__).parents[1]
 OF_LIBIPTC = {"ctypes.util", "importlib.util", "iptc", "os", "site", "sys"}  # its own child's
-LATER = {"_json", "pyroute2", "pyroute2.netlink.exceptions"}  # with json; by the probe itself
+LATER = {"_json", "json.encoder"}  # with json
 
 
 def find_late_imports(path):
