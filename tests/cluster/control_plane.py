@@ -73,6 +73,7 @@ class ControlPlane:
         self.assets = Path(os.environ["KUBEBUILDER_ASSETS"])
         self.pair = make_pair(("localhost",), now=time.time(), seconds=86400)
         self.processes = []
+        self.commands = {}  # of each process, by its name
 
     def __enter__(self):
         try:
@@ -157,9 +158,19 @@ class ControlPlane:
         }
 
     def start(self, name, *words):
-        command = [str(self.assets / name), *map(str, words)]
-        with (self.folder / f"{name}.log").open("w") as log:
-            self.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+        self.commands[name] = [str(self.assets / name), *map(str, words)]
+        self.start_again(name)
+
+    def start_again(self, name):
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.processes.append(subprocess.Popen(self.commands[name], stdout=log, stderr=subprocess.STDOUT))
+
+    def kill(self, name):
+        """As a machine that loses power: the process ends at once, and what it keeps stays."""
+        (process,) = [one for one in self.processes if one.args[0].endswith(f"/{name}")]
+        self.processes.remove(process)
+        process.kill()
+        process.wait()
 
     def until(self, holds, what, seconds=60):
         end = time.monotonic() + seconds

@@ -113,10 +113,7 @@ class Cluster(ControlPlane):
 
     def power_off(self):
         """The node is off: the control plane and its controllers, which other nodes would run, go on."""
-        (kubelet,) = [process for process in self.processes if process.args[0].endswith("/kubelet")]
-        self.processes.remove(kubelet)
-        kubelet.kill()
-        kubelet.wait()
+        self.kill("kubelet")
         self.runtime.crash()
         for path in (Path("/run/netinit"), self.folder / "kubelet"):
             subprocess.run(["umount", "--recursive", "--lazy", path], check=False, capture_output=True)
