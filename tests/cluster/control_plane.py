@@ -73,7 +73,7 @@ class ControlPlane:
         self.assets = Path(os.environ["KUBEBUILDER_ASSETS"])
         self.pair = make_pair(("localhost",), now=time.time(), seconds=86400)
         self.processes = []
-        self.commands = {}  # of each process, by its name
+        self.named, self.commands = {}, {}  # the process of each name, and its command
 
     def __enter__(self):
         try:
@@ -157,17 +157,19 @@ class ControlPlane:
             "current-context": "x",
         }
 
-    def start(self, name, *words):
-        self.commands[name] = [str(self.assets / name), *map(str, words)]
+    def start(self, name, *words, within=()):
+        """`within`: the command that starts the program."""
+        self.commands[name] = [*within, str(self.assets / name), *map(str, words)]
         self.start_again(name)
 
     def start_again(self, name):
         with (self.folder / f"{name}.log").open("a") as log:
-            self.processes.append(subprocess.Popen(self.commands[name], stdout=log, stderr=subprocess.STDOUT))
+            self.named[name] = subprocess.Popen(self.commands[name], stdout=log, stderr=subprocess.STDOUT)
+        self.processes.append(self.named[name])
 
     def kill(self, name):
         """As a machine that loses power: the process ends at once, and what it keeps stays."""
-        (process,) = [one for one in self.processes if one.args[0].endswith(f"/{name}")]
+        process = self.named.pop(name)
         self.processes.remove(process)
         process.kill()
         process.wait()
@@ -178,7 +180,7 @@ class ControlPlane:
         while time.monotonic() < end:
             if dead := [process for process in self.processes if process.poll() is not None]:
                 logs = "\n".join(path.read_text()[-2000:] for path in self.folder.glob("*.log"))
-                raise AssertionError(f"{dead[0].args[0]} ended:\n{logs}")
+                raise AssertionError(f"{' '.join(dead[0].args[:2])} ended:\n{logs}")
             try:
                 if holds():
                     return
