@@ -76,6 +76,7 @@ def measure_sweep(number, sweeps):
         cgroups, kubepods = make_cgroups(stack, folder / "cgroups")
         words = (f"--cgroupFolder={cgroups}", "--watch=false", "--sweepInterval", "1s", "--log_output_level", "error")
         node = stack.enter_context(Node(folder, api, *words, in_full=True))
+        added = []
         for pod in pods:
             path = folder / "netns" / pod.name
             path.touch()
@@ -85,7 +86,10 @@ def measure_sweep(number, sweeps):
             tree = make_validated_pod(pod.name, "10.77.0.2", uid=str(uuid.uuid4()))
             (kubepods / f"pod{tree['metadata']['uid']}" / "c1").mkdir(parents=True)
             api.put(tree)
+            began = time.perf_counter()
             assert node.ask("ADD", netns=path, pod=pod.name, configuration=PREVIOUS)[0] == 0
+            added.append(time.perf_counter() - began)
+        show(f"ADD, one after the other, {number} pods", added)
         node.until(lambda: f'netinit_node_pods{{state="captured"}} {number:.1f}' in node.get("/metrics")[1], "a whole sweep", 300)
         took, spent = [], []
         for _ in range(sweeps):
