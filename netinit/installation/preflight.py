@@ -17,6 +17,7 @@ from netinit.installation.linting import (
     ByKind,
     InstallationFinding,
     labels_of,
+    metadata_of,
     name_of,
     sort_findings,
 )
@@ -25,6 +26,7 @@ from netinit.options import BACKENDS
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # the page on kernels
+NETWORKS, PLUGIN = "NetworkAttachmentDefinition", "netinit-cni"  # Multus' kind, and the name of the network that runs the plugin
 OPENSHIFT_GROUP = "security.openshift.io"  # of SecurityContextConstraints, which MicroShift and OKD have too
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
@@ -52,6 +54,7 @@ def preflight(
         *_check_injectors(planned, cluster),
         *find_neighbours(planned, cluster),
         *_check_kernels(planned, cluster),
+        *_check_networks(planned, hooks, cluster),
         *(_check_constraints(planned) if OPENSHIFT_GROUP in groups else ()),
         *linting.find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects),
     ])  # fmt: skip
@@ -130,6 +133,22 @@ def _check_constraints(planned: Sequence[Tree]) -> Iterator[InstallationFinding]
             WARNING, "constraints", "injected pods",
             "OpenShift's default constraint, restricted-v2, refuses their init container, which has NET_ADMIN",
             "set node.enabled=true and node.platform=openshift, or let the pods' accounts use a constraint that allows it", page,
+        )  # fmt: skip
+
+
+def _check_networks(planned: Sequence[Tree], hooks: Sequence[Webhook], cluster: ByKind) -> Iterator[InstallationFinding]:
+    """Report namespaces of the mesh without the network by which Multus runs the plugin for their pods."""
+    if NETWORKS not in cluster or "--standalone" not in _arguments(planned, "DaemonSet"):
+        return
+    served = {metadata_of(tree).get("namespace") for tree in cluster[NETWORKS] if name_of(tree) == PLUGIN}
+    unserved = [tree for tree in cluster.get("Namespace", []) if name_of(tree) not in served]
+    missing = [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
+    if missing:
+        yield InstallationFinding(
+            WARNING, "no-network", f"namespace {linting.join_some(missing, 5)}",
+            f"there is no {NETWORKS} {PLUGIN}, so Multus does not run the plugin for their pods, and istio-validation stops them",
+            f"create one of that name in each, and give the pods the annotation k8s.v1.cni.cncf.io/networks: {PLUGIN}",
+            address_of("node", "install"),
         )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -25,7 +25,7 @@ from netinit.installation.linting import (
     sort_findings,
     template_of,
 )
-from netinit.installation.preflight import detect_platforms, name_resource, preflight
+from netinit.installation.preflight import NETWORKS, detect_platforms, name_resource, preflight
 from netinit.kubectl.common_options import kubectl_options
 from netinit.kubectl.program import Kubectl, describe_failure, read_json
 
@@ -38,6 +38,7 @@ READ = {  # kind -> kubectl resource
     "ConfigMap": ("configmaps", "-A", "--field-selector", f"metadata.name={CA_CONFIG_MAP}"),
     "DaemonSet": ("daemonsets", "-A"),
 }
+READ_OF_GROUPS = (("k8s.cni.cncf.io", NETWORKS, ("network-attachment-definitions.k8s.cni.cncf.io", "-A")),)  # group, kind, resource
 
 
 @click.command("preflight")
@@ -61,8 +62,8 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
 
     planned, namespace = render(), chart.namespace
     version = _read_version(kubectl)
-    by_kind, unread = _read(kubectl)
     groups, unknown = _read_groups(kubectl)
+    by_kind, unread = _read(kubectl, READ | {kind: words for group, kind, words in READ_OF_GROUPS if group in groups})
     tried, notes = _try_pods(kubectl, planned, namespace)
     found = sort_findings([
         *preflight(planned, by_kind, namespace, version=version, groups=groups),
@@ -87,11 +88,11 @@ def _read_version(kubectl: Kubectl) -> str:
     return version
 
 
-def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFinding]]:
+def _read(kubectl: Kubectl, kinds: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, list[Tree]], list[InstallationFinding]]:
     """The cluster's objects by kind, and a finding for each kind that is not readable."""
     by_kind: dict[str, list[Tree]] = {}
     unread = []
-    for kind, words in READ.items():
+    for kind, words in kinds.items():
         try:
             by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
         except ClusterError as error:

@@ -35,6 +35,8 @@ def space(name, level="", **labels):
 
 
 SCC = "security.openshift.io"
+ON_OPENSHIFT = f"{AGENT} --set openshift=true --set node.platform=openshift"
+NETWORK = {"metadata": {"name": "netinit-cni", "namespace": "shop"}}
 MULTUS = {"metadata": {"name": "multus", "namespace": "openshift-multus"}}
 SHOP = space("shop", **{"istio-injection": "enabled"})
 SOUND = {"nodes": [node()], "namespaces": [SHOP, space("plain", "restricted")], "mutatingwebhookconfigurations": [], "configmaps": ["shop"], "daemonsets": []}
@@ -81,6 +83,7 @@ def test_nothing_is_found_in_a_cluster_that_is_sound(kubectl, given):
         (SET, {"unread": ["api-versions"]}, 0, "not-read", "API groups", "kubectl api-versions"),
         (f"{SET} --set openshift=true", {"groups": [SCC]}, 0, "constraints", "restricted-v2, refuses their init container", "node.enabled=true"),
         (f"{AGENT} --set node.platform=openshift", {"groups": [SCC]}, 1, "constraints", "give a namespace its user ids", "set openshift=true"),
+        (ON_OPENSHIFT, {"groups": [SCC, "k8s.cni.cncf.io"], "network-attachment-definitions.k8s.cni.cncf.io": [{"metadata": {"name": "other", "namespace": "shop"}}]}, 0, "no-network", "namespace shop", "k8s.v1.cni.cncf.io/networks: netinit-cni"),
         (f"{AGENT} --set openshift=true", {"groups": [SCC], "daemonsets": [MULTUS]}, 1, "platform", "/etc/cni/multus/net.d, /var/lib/cni/bin, the SELinux type spc_t, the constraint privileged", "node.platform=openshift"),
         (f"{AGENT} --set openshift=true --set node.binFolder=/var/lib/cni/bin --set node.confFolder=/etc/cni/multus/net.d", {"groups": [SCC]}, 1, "platform", "the API server looks like openshift, where the agent needs the SELinux type spc_t, the constraint privileged", "node.platform=openshift"),
     ],
@@ -101,6 +104,7 @@ def test_what_stands_in_the_way_is_found_with_its_remedy(kubectl, given, cluster
     [
         (f"{SET} --set injection.nativeSidecars=false", {"version": "v1.24.0"}),
         (f"{AGENT} --set node.platform=k3s", {"nodes": [node("v1.31.2+k3s1")]}),
+        (f"{ON_OPENSHIFT}", {"groups": [SCC, "k8s.cni.cncf.io"], "network-attachment-definitions.k8s.cni.cncf.io": [NETWORK]}),
         (f"{AGENT} --set openshift=true --set node.platform=openshift", {"groups": [SCC], "daemonsets": [MULTUS], "nodes": [node(image="Red Hat Enterprise Linux CoreOS 418.94")]}),
         (AGENT, {"namespaces": [space("shop", "restricted", **{"istio-injection": "enabled"})]}),
         (f"{SET} --set revision=netinit", {"mutatingwebhookconfigurations": [OTHER]}),
@@ -318,7 +322,6 @@ def test_a_refusal_is_shown_on_one_line_and_cut(kubectl):
     assert len(line) < 600
 
 
-ON_OPENSHIFT = f"{AGENT} --set openshift=true --set node.platform=openshift"
 NAMED = [("*serviceAccountName*", NO_ACCOUNT)]
 
 
