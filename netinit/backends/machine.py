@@ -67,6 +67,21 @@ class Machine:
 
         return read_snapshot()
 
+    def read_numbers(self) -> tuple[int, int] | None:
+        """Return the cookie of this namespace and the generation of its nf_tables; None where the kernel has none."""
+        from netinit.kernel.snapshot import reader  # not needed when a pod starts
+
+        try:
+            return reader.read_numbers()
+        except OSError:
+            return None
+
+    def read_beside_nf_tables(self) -> Snapshot:
+        """Read everything that affects packets but nf_tables. Raises OSError."""
+        from netinit.kernel.snapshot import reader  # not needed when a pod starts
+
+        return reader.read_beside_nf_tables([])
+
     def is_plain(
         self, known: KnownChains, *, tables: Collection[int], addresses: Collection[str], excluded: Collection[str],
         own_legacy: bool, sure: bool,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 INET, IP, ARP, NETDEV, BRIDGE, IP6 = 1, 2, 3, 5, 7, 10
 FAMILY_NAMES = {INET: "inet", IP: "ip", ARP: "arp", NETDEV: "netdev", BRIDGE: "bridge", IP6: "ip6"}
 # NFT_TABLE_F_*, NFT_SET_* and NFT_SET_ELEM_* of linux/netfilter/nf_tables.h
-DORMANT = 1
-SET_ANONYMOUS, SET_INTERVAL, SET_MAP, SET_DYNAMIC = 1, 4, 8, 32  # SET_DYNAMIC: packets add elements (NFT_SET_EVAL)
+DORMANT, OWNED = 1, 2  # OWNED: the table ends with the socket that created it (NFT_TABLE_F_OWNER)
+SET_ANONYMOUS, SET_CONSTANT, SET_INTERVAL, SET_MAP, SET_DYNAMIC = 1, 2, 4, 8, 32  # SET_DYNAMIC: packets add elements (NFT_SET_EVAL)
 ELEMENT_INTERVAL_END, ELEMENT_CATCHALL = 1, 2
 IFF_UP, IFF_LOOPBACK = 1, 8  # linux/if.h
 

@@ -34,8 +34,10 @@ NOT_TRIED = (
 )
 _MAX_REASON = 400  # characters of a refusal that are shown
 _SCOPE = "PriorityClass"
+CONSTRAINTS = "securitycontextconstraints"
 _WITHOUT_ACCOUNT = re.compile("error looking up service account")  # Kubernetes' admission plugin ServiceAccount
 _WITHOUT_QUOTA = re.compile("insufficient quota to match these scopes")  # its admission plugin ResourceQuota, with limitedResources
+_WITHOUT_CONSTRAINT = re.compile(r"unable to validate against any security context constraint")  # OpenShift's admission plugin
 _WITHOUT_NAMESPACE = re.compile(r'namespaces "[^"]*" not found')
 _WITHOUT_ANSWER = re.compile(
     r'User "[^"]*" cannot |does not support dry run|'
@@ -52,6 +54,7 @@ _REMEDIES = (  # a part of the refusal, and what to do; the first that fits
     ("node label selector conflicts", "remove the annotation scheduler.alpha.kubernetes.io/node-selector of {namespace}"),
     ("(?:minimum|maximum) .* usage per", "set resources and node.resources within the namespace's LimitRange, or change it"),
     ("no PriorityClass with name", "create the PriorityClass, or set priorityClassName and node.priorityClassName to one that exists"),
+    ("autogke-", "GKE Autopilot admits no agent: set node.enabled=false; the cluster needs --workload-policies=allow-net-admin"),
     ("admission webhook|ValidatingAdmissionPolicy|failed calling webhook", "exempt {namespace} from the policy, or change it"),
     ("", "change what refuses it"),
 )
@@ -61,12 +64,14 @@ _REMEDIES = (  # a part of the refusal, and what to do; the first that fits
 class DryRunPod:
     """A pod as a workload of the installation would create it; `notes`: what had to be changed for the pod.
 
-    `creator`: the controller's account that the API server is asked as; empty for the user's own.
+    `creator`: the controller's account that the API server is asked as; empty for the user's own. `account`: the pod's own,
+    whether it is tried with it or not.
     """
 
     workload: str
     tree: Tree
     creator: str = ""
+    account: str = ""
     notes: tuple[str, ...] = ()
 
     @property
@@ -75,10 +80,10 @@ class DryRunPod:
         namespace = string(metadata_of(self.tree).get("namespace"))
         return (*_CREATE, "-n", namespace, *(("--as", self.creator) if self.creator else ()))
 
-    def by_user(self) -> DryRunPod:
-        """Return the pod as the user creates it."""
+    def by_user(self, why: str = "") -> DryRunPod:
+        """Return the pod as the user creates it; `why`: the reason, where the user could be asked for another."""
         note = f"{self.workload}: tried as you, not as {self.creator}: what judges by who creates a pod may answer otherwise"
-        return replace(self, creator="", notes=(*self.notes, note))
+        return replace(self, creator="", notes=(*self.notes, f"{note}{why}"))
 
     def without(self, field: str, note: str) -> DryRunPod:
         """Return the pod without a field of its spec."""
@@ -99,7 +104,8 @@ def _make_dry_run_pods(planned: Sequence[Tree], namespace: str) -> Iterator[DryR
         metadata = {**metadata_of(template), "generateName": f"{name_of(tree)}-", "namespace": namespace}
         made = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
         kind = string(tree.get("kind"))
-        yield DryRunPod(subject_of(kind, tree), made, _CREATORS.get(kind, ""))
+        account = string(mapping(template["spec"]).get("serviceAccountName"))
+        yield DryRunPod(subject_of(kind, tree), made, _CREATORS.get(kind, ""), account)
 
 
 def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | InstallationFinding:
@@ -117,6 +123,9 @@ def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | 
     if priority and _WITHOUT_QUOTA.search(refusal) and priority in _find_classes_with_quota(planned):
         note = f"tried without the priority class {priority}, which the chart's own ResourceQuota will admit"
         return pod.without("priorityClassName", note)
+    constraints = find_usable_constraints(planned, pod.account) if not spec.get("serviceAccountName") else ()
+    if constraints and _WITHOUT_CONSTRAINT.search(refusal):
+        return _judge_by_constraints(pod, refusal, ", ".join(sorted(constraints)))
     if _WITHOUT_NAMESPACE.search(refusal):
         return InstallationFinding(
             WARNING, "no-namespace", f"Namespace {namespace}",
@@ -135,6 +144,29 @@ def judge(pod: DryRunPod, refusal: str, planned: Sequence[Tree]) -> DryRunPod | 
         f"its pods are refused: {_first_line(refusal)}",
         remedy.format(namespace=namespace, tolerations="scheduler.alpha.kubernetes.io/tolerationsWhitelist"),
     )  # fmt: skip
+
+
+def _judge_by_constraints(pod: DryRunPod, refusal: str, names: str) -> DryRunPod | InstallationFinding:
+    """Try as the user, whose rights count beside the account's, a pod whose account will be allowed these constraints."""
+    later = f"{pod.account} may use the constraint {names} only after the installation"
+    if pod.creator:
+        return pod.by_user(f" ({later})")
+    return InstallationFinding(
+        WARNING, "pod-not-tried", pod.workload,
+        f"whether its pods are refused is not known: {later}, and you may not use it: {_first_line(refusal)}",
+        "run preflight as cluster-admin",
+    )  # fmt: skip
+
+
+def find_usable_constraints(planned: Sequence[Tree], account: str) -> set[str]:
+    """Return the security context constraints (OpenShift) that the planned roles let an account use."""
+    bindings = [tree for tree in planned if string(tree.get("kind")).endswith("RoleBinding")]
+    own = [tree for tree in bindings if any(mapping(one).get("name") == account for one in sequence(tree.get("subjects")))]
+    roles = {(string(one.get("kind")), string(one.get("name"))) for one in [mapping(tree.get("roleRef")) for tree in own]}
+    lists = [sequence(tree.get("rules")) for tree in planned if (string(tree.get("kind")), name_of(tree)) in roles]
+    rules = [mapping(rule) for rules in lists for rule in rules]
+    names = [sequence(rule.get("resourceNames")) for rule in rules if CONSTRAINTS in sequence(rule.get("resources"))]
+    return {string(name) for some in names for name in some}
 
 
 def _find_classes_with_quota(planned: Sequence[Tree]) -> set[str]:

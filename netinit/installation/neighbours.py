@@ -31,6 +31,7 @@ _MESH_AGENTS = (  # the name of a DaemonSet with a CNI plugin of its own, and wh
     (re.compile("kuma-cni|kong-mesh-cni"), "Kuma"),
     (re.compile("consul.*-cni"), "Consul"),
 )
+_OF_OPENSHIFT = "DaemonSet openshift-multus/multus"  # whose node.platform says what to set
 _CILIUM, _MULTUS = re.compile("cilium"), re.compile("multus")
 
 
@@ -83,7 +84,7 @@ def check_agent(agent: Tree, other: Tree) -> Iterator[InstallationFinding]:
             "set cni.exclusive=false in Cilium's values, or node.ownList=false",
             address_of("node", "installers-that-rewrite-the-list"),
         )  # fmt: skip
-    elif _MULTUS.search(name) and "--standalone" not in linting.arguments_of(agent):
+    elif _MULTUS.search(name) and subject != _OF_OPENSHIFT and "--standalone" not in linting.arguments_of(agent):
         is_named = any(word.startswith("--cniConfName=") for word in linting.arguments_of(agent))
         instead = ", and node.ownList=false" if own_list else ""
         if own_list or not is_named:

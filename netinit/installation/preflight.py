@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
+from netinit.base.documentation import address_of
 from netinit.base.tree import Tree, string
 from netinit.inject.adding.settings import node_info, parse_version
 from netinit.inject.deciding.webhooks import Webhook, parse_webhooks
@@ -16,6 +17,7 @@ from netinit.installation.linting import (
     ByKind,
     InstallationFinding,
     labels_of,
+    metadata_of,
     name_of,
     sort_findings,
 )
@@ -24,6 +26,8 @@ from netinit.options import BACKENDS
 
 NATIVE_SIDECARS = (1, 29)  # SidecarContainers is on by default
 OLDEST_TESTED_KERNEL = (6, 1)  # the page on kernels
+NETWORKS, PLUGIN = "NetworkAttachmentDefinition", "netinit-cni"  # Multus' kind, and the name of the network that runs the plugin
+OPENSHIFT_GROUP = "security.openshift.io"  # of SecurityContextConstraints, which MicroShift and OKD have too
 _ENFORCE = "pod-security.kubernetes.io/enforce"
 _STRICT = {"baseline", "restricted"}
 _PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern
@@ -34,10 +38,12 @@ _PLATFORMS = (  # the chart's node.platform, field of nodeInfo, pattern
 )
 
 
-def preflight(planned: Sequence[Tree], cluster: ByKind, namespace: str, *, version: str) -> tuple[InstallationFinding, ...]:
+def preflight(
+    planned: Sequence[Tree], cluster: ByKind, namespace: str, *, version: str, groups: Collection[str] = ()
+) -> tuple[InstallationFinding, ...]:
     """Return the problems of installing the `planned` objects into `namespace`, errors first.
 
-    `cluster`: its objects by kind; unreadable kinds are absent. `version`: the API server's.
+    `cluster`: its objects by kind; unreadable kinds are absent. `version`: the API server's. `groups`: its groups of APIs.
     """
     hooks = [hook for tree in _of_kind(planned, HOOKS) for hook in parse_webhooks(tree)]
     cluster_objects = {kind: cluster[kind] for kind in ("ConfigMap", "Namespace") if kind in cluster}
@@ -48,6 +54,8 @@ def preflight(planned: Sequence[Tree], cluster: ByKind, namespace: str, *, versi
         *_check_injectors(planned, cluster),
         *find_neighbours(planned, cluster),
         *_check_kernels(planned, cluster),
+        *_check_networks(planned, hooks, cluster),
+        *(_check_constraints(planned) if OPENSHIFT_GROUP in groups else ()),
         *linting.find_missing(cluster_objects, hooks, whole="Namespace" in cluster_objects),
     ])  # fmt: skip
 
@@ -59,9 +67,9 @@ def name_resource(tree: Tree) -> str:
     return f"{plural}.{group}" if version else plural
 
 
-def detect_platforms(nodes: Sequence[Tree]) -> dict[str, str]:
-    """Return the Kubernetes platforms of these nodes, each with one node's name."""
-    found: dict[str, str] = {}
+def detect_platforms(nodes: Sequence[Tree], groups: Collection[str] = ()) -> dict[str, str]:
+    """Return the Kubernetes platforms of these nodes, each with one node's name, or what else it is known by."""
+    found = {"openshift": "the API server"} if OPENSHIFT_GROUP in groups else {}
     for tree in nodes:
         info = node_info(tree)
         for platform, field, pattern in _PLATFORMS:
@@ -109,6 +117,39 @@ def _check_pod_security(
                 f"its PodSecurity level {level} refuses {pods}",
                 f"set node.enabled=true, or: {label}",
             )  # fmt: skip
+
+
+def _check_constraints(planned: Sequence[Tree]) -> Iterator[InstallationFinding]:
+    """Report what OpenShift's security context constraints stop: they give each namespace user ids, and refuse added capabilities."""
+    page = address_of("kubernetes", "openshift")
+    if _of_kind(planned, "Deployment") and "--watchNamespaces=true" not in _arguments(planned, "Deployment"):
+        yield InstallationFinding(
+            ERROR, "constraints", "the API server",
+            "OpenShift's constraints give a namespace its user ids, and the webhook does not read the proxy's from there",
+            "set openshift=true", page,
+        )  # fmt: skip
+    if not _of_kind(planned, "DaemonSet"):
+        yield InstallationFinding(
+            WARNING, "constraints", "injected pods",
+            "OpenShift's default constraint, restricted-v2, refuses their init container, which has NET_ADMIN",
+            "set node.enabled=true and node.platform=openshift, or let the pods' accounts use a constraint that allows it", page,
+        )  # fmt: skip
+
+
+def _check_networks(planned: Sequence[Tree], hooks: Sequence[Webhook], cluster: ByKind) -> Iterator[InstallationFinding]:
+    """Report namespaces of the mesh without the network by which Multus runs the plugin for their pods."""
+    if NETWORKS not in cluster or "--standalone" not in _arguments(planned, "DaemonSet"):
+        return
+    served = {metadata_of(tree).get("namespace") for tree in cluster[NETWORKS] if name_of(tree) == PLUGIN}
+    unserved = [tree for tree in cluster.get("Namespace", []) if name_of(tree) not in served]
+    missing = [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
+    if missing:
+        yield InstallationFinding(
+            WARNING, "no-network", f"namespace {linting.join_some(missing, 5)}",
+            f"there is no {NETWORKS} {PLUGIN}, so Multus does not run the plugin for their pods, and istio-validation stops them",
+            f"create one of that name in each, and give the pods the annotation k8s.v1.cni.cncf.io/networks: {PLUGIN}",
+            address_of("node", "install"),
+        )  # fmt: skip
 
 
 def _check_injectors(planned: Sequence[Tree], cluster: ByKind) -> Iterator[InstallationFinding]:

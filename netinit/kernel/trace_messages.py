@@ -23,6 +23,7 @@ from typing import Self
 
 from netinit.base.errors import BackendUnavailableError, LockedError
 from netinit.base.net import Family
+from netinit.base.snapshot import OWNED
 from netinit.kernel import detect, netlink, nf_tables
 from netinit.kernel.capabilities import advise
 from netinit.kernel.conntrack import EventSocket
@@ -34,7 +35,6 @@ BEFORE_ALL, BEHIND_ALL = -350, 0x7FFFFFFE  # after defragmentation (-400), befor
 ENDS = {"end-of-input": 1, "end-of-postrouting": 4}  # chains after all others, and their hooks
 BEGINNING = "beginning"
 _LOGGER_CHAIN = "logger-"  # prefix of the chain that stores a logger's name
-_OWNER = 2  # NFT_TABLE_F_OWNER
 ENOENT = 2
 NO_OWNERS = (22, 95)  # EINVAL, EOPNOTSUPP: errors of kernels that do not know the flag
 GROUP = 28265  # NFLOG group of our reports; the process that has it is the only one tracing here
@@ -205,7 +205,7 @@ class Tracer:
         rule = attribute(netlink.NFTA_RULE_TABLE, name(TABLE)) + attribute(netlink.NFTA_RULE_CHAIN, name(BEGINNING))
         rule += attribute(netlink.NFTA_RULE_EXPRESSIONS, self._rule)
         messages.append((nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE, rule))
-        for flags in (0,) if logger else (_OWNER, 0):
+        for flags in (0,) if logger else (OWNED, 0):
             try:
                 _commit(link, [_write_table(flags), *messages])
             except OSError as error:

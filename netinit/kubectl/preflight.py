@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,9 +15,17 @@ from netinit.cli.console import note
 from netinit.cli.values import OneOf
 from netinit.cli.webhook.lint import show_findings
 from netinit.cli.webhook.manifests import ChartValues, chart_options, objects
-from netinit.installation.dry_run_pods import NOT_TRIED, DryRunPod, judge, make_dry_run_pods
-from netinit.installation.linting import CA_CONFIG_MAP, ERROR, HOOKS, WARNING, InstallationFinding, sort_findings
-from netinit.installation.preflight import detect_platforms, name_resource, preflight
+from netinit.installation.dry_run_pods import NOT_TRIED, DryRunPod, find_usable_constraints, judge, make_dry_run_pods
+from netinit.installation.linting import (
+    CA_CONFIG_MAP,
+    ERROR,
+    HOOKS,
+    WARNING,
+    InstallationFinding,
+    sort_findings,
+    template_of,
+)
+from netinit.installation.preflight import NETWORKS, detect_platforms, name_resource, preflight
 from netinit.kubectl.common_options import kubectl_options
 from netinit.kubectl.program import Kubectl, describe_failure, read_json
 
@@ -30,6 +38,7 @@ READ = {  # kind -> kubectl resource
     "ConfigMap": ("configmaps", "-A", "--field-selector", f"metadata.name={CA_CONFIG_MAP}"),
     "DaemonSet": ("daemonsets", "-A"),
 }
+READ_OF_GROUPS = (("k8s.cni.cncf.io", NETWORKS, ("network-attachment-definitions.k8s.cni.cncf.io", "-A")),)  # group, kind, resource
 
 
 @click.command("preflight")
@@ -40,9 +49,10 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
     """Find what would stop an installation, before you install; changes nothing.
 
     Compares the chart's objects, with the values that you will give to helm install, with the cluster: Kubernetes' version,
-    PodSecurity levels, other injectors, images without a registry, the control plane's ConfigMap, the nodes' kernels and CNI
-    folders and runtimes, other releases, other meshes' agents, and your permissions. One pod of each workload is created as a server
-    dry run, as its controller where you may impersonate it, so that quota, LimitRange, PodSecurity and policies answer themselves.
+    PodSecurity levels, OpenShift's constraints, other injectors, images without a registry, the control plane's ConfigMap, the nodes'
+    kernels and CNI folders and runtimes, other releases, other meshes' agents, and your permissions. One pod of each workload is
+    created as a server dry run, as its controller where you may impersonate it, so that quota, LimitRange, PodSecurity and policies
+    answer themselves.
     What you may not read or try is a warning.
 
     Exit codes: 0 nothing was found that stops pods or the installation, 1 something was.
@@ -52,14 +62,16 @@ def command(kubectl: Kubectl, chart: ChartValues, *, form: str) -> int:
 
     planned, namespace = render(), chart.namespace
     version = _read_version(kubectl)
-    by_kind, unread = _read(kubectl)
+    groups, unknown = _read_groups(kubectl)
+    by_kind, unread = _read(kubectl, READ | {kind: words for group, kind, words in READ_OF_GROUPS if group in groups})
     tried, notes = _try_pods(kubectl, planned, namespace)
     found = sort_findings([
-        *preflight(planned, by_kind, namespace, version=version),
-        *_compare_platforms(planned, by_kind.get("Node", []), render),
+        *preflight(planned, by_kind, namespace, version=version, groups=groups),
+        *_compare_platforms(planned, detect_platforms(by_kind.get("Node", []), groups), render),
         *_ask_rights(kubectl, planned, namespace),
         *tried,
         *unread,
+        *unknown,
     ])  # fmt: skip
     note(notes)
     return show_findings(found, as_json=form == JSON)
@@ -76,11 +88,11 @@ def _read_version(kubectl: Kubectl) -> str:
     return version
 
 
-def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFinding]]:
+def _read(kubectl: Kubectl, kinds: Mapping[str, tuple[str, ...]]) -> tuple[dict[str, list[Tree]], list[InstallationFinding]]:
     """The cluster's objects by kind, and a finding for each kind that is not readable."""
     by_kind: dict[str, list[Tree]] = {}
     unread = []
-    for kind, words in READ.items():
+    for kind, words in kinds.items():
         try:
             by_kind[kind] = [mapping(one) for one in sequence(kubectl.get(*words).get("items"))]
         except ClusterError as error:
@@ -89,22 +101,46 @@ def _read(kubectl: Kubectl) -> tuple[dict[str, list[Tree]], list[InstallationFin
     return by_kind, unread
 
 
-def _compare_platforms(planned: Sequence[Tree], nodes: Sequence[Tree], render: Any) -> Iterator[InstallationFinding]:
-    folders = _find_host_paths(planned)
-    for platform, node in detect_platforms(nodes).items() if folders else ():
-        expected = _find_host_paths(render(f"node.platform={platform}"))
-        if folders != expected:
-            missing = ", ".join(sorted(expected - folders))
+def _read_groups(kubectl: Kubectl) -> tuple[set[str], list[InstallationFinding]]:
+    """The API server's groups, and a finding if they are not known."""
+    done = kubectl.ask("api-versions")
+    if done.status:
+        text = f"not read, so nothing is known of this platform's own: {describe_failure(done)}"
+        return set(), [InstallationFinding(WARNING, "not-read", "API groups", text, "kubectl api-versions")]
+    return {line.partition("/")[0] for line in done.output.split() if "/" in line}, []
+
+
+def _compare_platforms(planned: Sequence[Tree], platforms: dict[str, str], render: Any) -> Iterator[InstallationFinding]:
+    given = _find_needs(planned)
+    for platform, where in platforms.items() if given else ():
+        missing = sorted(_find_needs(render(f"node.platform={platform}")) - given)
+        if missing:
             yield InstallationFinding(
                 ERROR, "platform", "DaemonSet",
-                f"{node} looks like {platform}, whose runtime reads {missing}",
+                f"{where} looks like {platform}, where the agent needs {', '.join(missing)}",
                 f"set node.platform={platform}",
             )  # fmt: skip
 
 
+def _find_needs(planned: Sequence[Tree]) -> set[str]:
+    """What the agent has that depends on the platform: folders, OpenShift's constraint, SELinux type; empty without an agent."""
+    folders = _find_host_paths(planned)
+    if not folders:
+        return set()
+    containers = [one for spec in _agent_specs(planned) for one in sequence(spec.get("containers"))]
+    types = [string(mapping(mapping(mapping(one).get("securityContext")).get("seLinuxOptions")).get("type")) for one in containers]
+    accounts = [string(spec.get("serviceAccountName")) for spec in _agent_specs(planned)]
+    constraints = [name for account in accounts for name in find_usable_constraints(planned, account)]
+    return folders | {f"the SELinux type {one}" for one in types if one} | {f"the constraint {one}" for one in constraints}
+
+
+def _agent_specs(planned: Sequence[Tree]) -> list[Tree]:
+    """The specs of the agent's pods."""
+    return [mapping(template_of(tree).get("spec")) for tree in planned if tree.get("kind") == "DaemonSet"]
+
+
 def _find_host_paths(planned: Sequence[Tree]) -> set[str]:
-    templates = [mapping(mapping(tree.get("spec")).get("template")) for tree in planned if tree.get("kind") == "DaemonSet"]
-    volumes = [one for template in templates for one in sequence(mapping(template.get("spec")).get("volumes"))]
+    volumes = [one for spec in _agent_specs(planned) for one in sequence(spec.get("volumes"))]
     paths = [mapping(mapping(one).get("hostPath")) for one in volumes]
     return {string(one.get("path")) for one in paths if one}
 

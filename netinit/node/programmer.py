@@ -7,8 +7,8 @@ user namespace, which halves the cost of a pod's start. A fixed number run at a 
 those that maintain them. A job that times out gets SIGTERM, so that it rolls back, then SIGKILL. The result is returned in
 a memory file under the job's number.
 
-What the last check of a pod decided is kept here and passed to the child of the next one, which decides again only where
-something has changed (netinit.pods.verify). A child's judgement is used for its own pod alone, and only its text
+What the last check of a pod decided is kept here and passed to the child of the next one, which decides, and reads nf_tables,
+again only where something has changed (netinit.pods.verify). A child's judgement is used for its own pod alone, and only its text
 is held here.
 
 This process itself enters no namespace. A child refuses the machine's namespace and this process's, checking the same
@@ -40,6 +40,7 @@ from netinit.questions.plan_comparison import Judgement
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096
 MAX_KNOWN = 1024  # judgements: a node has some hundred pods, few of them with several plans
+_LONGEST = 1800.0  # seconds that a judgement counts: it names a generation of 32 bits, and a commit of nf_tables takes over 1 µs
 _MAX_JUDGEMENT_LENGTH = 4096  # characters; that of a pod without findings has 200
 _MAX_BYTES = 4 << 20  # of a job or result
 _GRACE = 2.0  # seconds to roll back before SIGKILL
@@ -67,7 +68,7 @@ class Programmer:
     waiting: deque[_AcceptedJob] = field(default_factory=deque)
     maintenance: deque[_AcceptedJob] = field(default_factory=deque)  # jobs that no pod's start waits for
     running: dict[Child, _AcceptedJob] = field(default_factory=dict)
-    known: dict[tuple[object, ...], str] = field(default_factory=dict)  # judgements, the oldest first
+    known: dict[tuple[object, ...], tuple[str, float]] = field(default_factory=dict)  # judgements, and when each was made
     open: bool = True
 
     def serve(self, seconds: float) -> None:
@@ -134,7 +135,8 @@ class Programmer:
 
     def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
         kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
-        known = self.known.get(_subject(accepted.job), "")
+        known, made = self.known.get(_subject(accepted.job), ("", 0.0))
+        known = known if time.monotonic() - made < _LONGEST else ""
         what = _PROGRAMMING if accepted.job.kind in (jobs.APPLY, jobs.REMOVE) else _CHECKING
         work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=what, kept=kept)
@@ -154,9 +156,10 @@ class Programmer:
     def _remember(self, job: Job, judgement: str) -> None:
         if job.kind != jobs.VERIFY:
             return
-        self.known.pop(_subject(job), None)
+        last = self.known.pop(_subject(job), ("", 0.0))
         if 0 < len(judgement) <= _MAX_JUDGEMENT_LENGTH:
-            self.known[_subject(job)] = judgement
+            is_same = judgement == last[0] and time.monotonic() - last[1] < _LONGEST
+            self.known[_subject(job)] = last if is_same else (judgement, time.monotonic())
         while len(self.known) > MAX_KNOWN:
             del self.known[next(iter(self.known))]
 

@@ -4,6 +4,9 @@ A judgement of an earlier check is used again where nothing has changed: it foll
 counters of rules, and from nothing else, and is made from exactly the values whose digest it carries. The digest covers every
 field of every record, so that a new field counts without being listed here. Handles and generations decide nothing, but
 change with the rules alone.
+
+Rules are not even read where the kernel says that they are the same: nf_tables counts its commits, and a namespace has a
+cookie that no other ever has. All that no commit changes is read and compared nevertheless (`SeenState`).
 """
 
 from __future__ import annotations
@@ -12,14 +15,14 @@ import pickle
 from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from netinit.backends import routes, set_contents
 from netinit.backends.machine import HERE, Machine
 from netinit.backends.routes import RouteChange
 from netinit.base.errors import NOT_PROVED, BackendUnavailableError, TooManyPartsError
 from netinit.base.net import IPV4, IPV6
-from netinit.base.snapshot import Snapshot, explain_unread
+from netinit.base.snapshot import OWNED, SET_CONSTANT, Snapshot, explain_unread
 from netinit.kernel.capabilities import advise
 from netinit.kernel.detect import CAP_NET_ADMIN
 from netinit.live.in_force import find_deviations, find_dormant_bypasses
@@ -27,14 +30,18 @@ from netinit.live.moved_rules import only_order_differs
 from netinit.options import AUTO, LAYOUTS, Interception, Options, RunOptions, SettledOptions
 from netinit.pods import reset_connections
 from netinit.pods.backend_choice import Observed, Survey, describe_leftover
-from netinit.questions.plan_comparison import Judgement, Report
+from netinit.questions.plan_comparison import Judgement, Report, SeenState
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import BYPASSING, ESCAPING, EXTRA, MISSING, Difference, Plan
+from netinit.rules.model import BYPASSING, EMPTY_PLAN, ESCAPING, EXTRA, MISSING, Difference, Plan
 from netinit.rules.promises import leave_out, read_record
 from netinit.rules.rule_builder import settle
 from netinit.rules.xtables.decoded_tables import clear_counters
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from netinit.base.net import HostAddress
+    from netinit.kernel.netlink import LocalRoute, PolicyRule
     from netinit.live.lost_answers import LostAnswers
 
 Differences = tuple[Difference, ...]
@@ -99,7 +106,9 @@ def _verify_here(
     options: Options, warning: str, machine: Machine, *, connections: bool, known: Judgement | None, snapshot: Snapshot | None,
     make_plan: MakePlan, answers: LostAnswers | None,
 ) -> Report:  # fmt: skip
-    settled = machine.settle(options)
+    settled = asked = machine.settle(options)
+    if known and not connections and (again := _look_again(asked, warning, machine, known)):
+        return again
     try:
         snapshot = snapshot or machine.read_snapshot()
     except OSError as error:
@@ -117,7 +126,8 @@ def _verify_here(
     whole_plan = make_plan(settled)
     plan = leave_out(whole_plan, read_record(state.list_chains()))
     leftovers = tuple([describe_leftover(other) for other in survey.others(chosen.backend)])
-    steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=machine.link))
+    lists: Any = _RouteLists(machine.link, settled)  # a link
+    steps = _describe_steps(routes.steps_towards(plan, settled.kernel_families, link=lists))
 
     def decide() -> Found:
         return _decide(plan, chosen, leftovers, steps, snapshot if state.ours else None, answers=answers)
@@ -129,11 +139,75 @@ def _verify_here(
         differences += tuple(_find_bypassing(settled, plan))
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices + judgement.warnings
     warnings += tuple([f"{name}: could not be read: {reason}" for name, reason in survey.failures.items()])
+    ours = bool(survey.holders())
+    if whole and not survey.failures:
+        seen = _describe_seen(whole, machine, _digest_beside(asked, warning, whole, lists))
+        judgement = judgement.replace(seen=seen and seen.replace(backend=backend, ours=ours, warnings=warnings))
     return Report(
-        backend=backend, plan=plan, differences=differences, warnings=warnings, ours=bool(survey.holders()),
+        backend=backend, plan=plan, differences=differences, warnings=warnings, ours=ours,
         doubts=plan.warnings[len(whole_plan.warnings) :] + judgement.warnings, judgement=judgement if whole else None,
         generation=snapshot.generation if snapshot else 0,
     )  # fmt: skip
+
+
+class _RouteLists:
+    """What a link lists of policy rules, routes and addresses, read once."""
+
+    def __init__(self, link: ModuleType, settled: SettledOptions) -> None:
+        families = [family.number for family in settled.kernel_families]
+        self.rules = {one: link.list_mark_rules(one) for one in families}
+        self.routes = {one: link.list_local_routes(one) for one in families}
+        self.addresses = link.list_addresses()
+
+    def list_mark_rules(self, family: int) -> tuple[PolicyRule, ...]:
+        return self.rules[family]  # type: ignore[no-any-return]
+
+    def list_local_routes(self, family: int) -> tuple[LocalRoute, ...]:
+        return self.routes[family]  # type: ignore[no-any-return]
+
+    def list_addresses(self) -> tuple[HostAddress, ...]:
+        return self.addresses  # type: ignore[no-any-return]
+
+
+def _look_again(asked: SettledOptions, warning: str, machine: Machine, known: Judgement) -> Report | None:
+    """Return the last report again, without its plan, if nothing that it follows from has changed; None if that is not known."""
+    seen = known.seen
+    if seen is None or machine.read_numbers() != (numbers := (seen.namespace, seen.generation)):
+        return None
+    try:
+        beside = without_counters(machine.read_beside_nf_tables())
+        digest = _digest_beside(asked, warning, beside, _RouteLists(machine.link, asked))
+    except OSError:  # told when everything is read
+        return None
+    if digest != seen.digest or machine.read_numbers() != numbers:
+        return None
+    return Report(
+        backend=seen.backend, plan=EMPTY_PLAN, differences=known.differences, warnings=seen.warnings, ours=seen.ours,
+        judgement=known, generation=seen.generation,
+    )  # fmt: skip
+
+
+def _describe_seen(snapshot: Snapshot, machine: Machine, digest: str) -> SeenState | None:
+    """Return what the next check compares; None if the kernel numbers nothing, or something changes without a commit.
+
+    Packets and time change sets that are not constant, and objects such as quotas; a table with an owner ends with its
+    owner's socket (net/netfilter/nf_tables_api.c).
+    """
+    numbers = machine.read_numbers()
+    is_fixed = (
+        not snapshot.objects
+        and all(one.flags & SET_CONSTANT for one in snapshot.sets)
+        and not any(one.flags & OWNED for one in snapshot.tables)
+    )
+    if numbers is None or numbers[1] != snapshot.generation or not is_fixed:
+        return None
+    return SeenState(namespace=numbers[0], generation=numbers[1], digest=digest)
+
+
+def _digest_beside(asked: SettledOptions, warning: str, snapshot: Snapshot, lists: _RouteLists) -> str:
+    """Return the digest of what was asked and of all that was read beside nf_tables."""
+    beside = snapshot.replace(generation=0, tables=(), chains=(), rules=(), sets=(), objects=())
+    return digest_of((asked, warning, beside, lists.rules, lists.routes, lists.addresses))
 
 
 def _decide(

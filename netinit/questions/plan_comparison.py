@@ -13,12 +13,28 @@ if TYPE_CHECKING:
 DOUBT = "doubt"  # kind of a difference, counted where `strict`
 
 
+class SeenState(Record):
+    """What the kernel was when a report was made, as far as the kernel numbers its changes, and the rest of that report.
+
+    `namespace`: its cookie (SO_NETNS_COOKIE), which no other namespace ever has. `generation`: of nf_tables. `digest`: of
+    everything else that the report follows from.
+    """
+
+    namespace: int
+    generation: int
+    digest: str
+    backend: str = ""
+    ours: bool = True
+    warnings: tuple[str, ...] = ()
+
+
 class Judgement(Record):
     """Differences from the plan and warnings, and the digest of all that they follow from."""
 
     digest: str
     differences: tuple[Difference, ...]
     warnings: tuple[str, ...]
+    seen: SeenState | None = None  # None: it takes the rules themselves to know whether they are the same
 
 
 class Report(Record):

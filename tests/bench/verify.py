@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -54,6 +55,17 @@ def sweep_seconds(node):
     return float(next(line for line in node.get("/metrics")[1].splitlines() if line.startswith("netinit_node_sweep_seconds ")).split()[1])
 
 
+def make_cgroups(stack, folder):
+    """An empty folder for pods in the machine's cgroup file system (version 2), mounted at this one; all of it goes with the stack."""
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "cgroup2", "none", folder], check=True)
+    stack.callback(subprocess.run, ["umount", "--lazy", folder], check=True)
+    kubepods = folder / f"kubepods-bench-{os.getpid()}"
+    kubepods.mkdir()
+    stack.callback(lambda: [one.rmdir() for one in sorted((path for path in (kubepods, *kubepods.rglob("*")) if path.is_dir()), reverse=True)])
+    return folder, kubepods
+
+
 def measure_sweep(number, sweeps):
     """Sweeps of this many pods that the plugin has programmed, one after the other."""
     with contextlib.ExitStack() as stack:
@@ -61,16 +73,23 @@ def measure_sweep(number, sweeps):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "netns").mkdir()
         pods = [stack.enter_context(NetworkNamespace(f"sweep-{one}")) for one in range(number)]
-        words = ("--watch=false", "--sweepInterval", "1s", "--log_output_level", "error")
+        cgroups, kubepods = make_cgroups(stack, folder / "cgroups")
+        words = (f"--cgroupFolder={cgroups}", "--watch=false", "--sweepInterval", "1s", "--log_output_level", "error")
         node = stack.enter_context(Node(folder, api, *words, in_full=True))
+        added = []
         for pod in pods:
             path = folder / "netns" / pod.name
             path.touch()
             subprocess.run(["mount", "--bind", pod.path, path], check=True)
             stack.callback(subprocess.run, ["umount", "--lazy", path], check=True)
             pod.run(["ip", "link", "set", "lo", "up"], check=True)
-            api.put(make_validated_pod(pod.name, "10.77.0.2"))
+            tree = make_validated_pod(pod.name, "10.77.0.2", uid=str(uuid.uuid4()))
+            (kubepods / f"pod{tree['metadata']['uid']}" / "c1").mkdir(parents=True)
+            api.put(tree)
+            began = time.perf_counter()
             assert node.ask("ADD", netns=path, pod=pod.name, configuration=PREVIOUS)[0] == 0
+            added.append(time.perf_counter() - began)
+        show(f"ADD, one after the other, {number} pods", added)
         node.until(lambda: f'netinit_node_pods{{state="captured"}} {number:.1f}' in node.get("/metrics")[1], "a whole sweep", 300)
         took, spent = [], []
         for _ in range(sweeps):

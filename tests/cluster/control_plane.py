@@ -73,6 +73,7 @@ class ControlPlane:
         self.assets = Path(os.environ["KUBEBUILDER_ASSETS"])
         self.pair = make_pair(("localhost",), now=time.time(), seconds=86400)
         self.processes = []
+        self.named, self.commands = {}, {}  # the process of each name, and its command
 
     def __enter__(self):
         try:
@@ -156,10 +157,22 @@ class ControlPlane:
             "current-context": "x",
         }
 
-    def start(self, name, *words):
-        command = [str(self.assets / name), *map(str, words)]
-        with (self.folder / f"{name}.log").open("w") as log:
-            self.processes.append(subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT))
+    def start(self, name, *words, within=()):
+        """`within`: the command that starts the program."""
+        self.commands[name] = [*within, str(self.assets / name), *map(str, words)]
+        self.start_again(name)
+
+    def start_again(self, name):
+        with (self.folder / f"{name}.log").open("a") as log:
+            self.named[name] = subprocess.Popen(self.commands[name], stdout=log, stderr=subprocess.STDOUT)
+        self.processes.append(self.named[name])
+
+    def kill(self, name):
+        """As a machine that loses power: the process ends at once, and what it keeps stays."""
+        process = self.named.pop(name)
+        self.processes.remove(process)
+        process.kill()
+        process.wait()
 
     def until(self, holds, what, seconds=60):
         end = time.monotonic() + seconds
@@ -167,7 +180,7 @@ class ControlPlane:
         while time.monotonic() < end:
             if dead := [process for process in self.processes if process.poll() is not None]:
                 logs = "\n".join(path.read_text()[-2000:] for path in self.folder.glob("*.log"))
-                raise AssertionError(f"{dead[0].args[0]} ended:\n{logs}")
+                raise AssertionError(f"{' '.join(dead[0].args[:2])} ended:\n{logs}")
             try:
                 if holds():
                     return

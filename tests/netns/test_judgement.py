@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bpf import attach_xdp, attached, cgroup, rewrite_port
 from in_force_cases import CAPTURED, DROPS, ESCAPES, HARMLESS, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
 from live_commands import look
+from netinit.kernel.snapshot import nf_tables_dump
 from netinit.options import Options
 from programming import needs
 from sweeps import choose
@@ -39,6 +41,13 @@ CHANGES = {  # each on what the one before has left, and each of another kind
     "a table of the older interface": "iptables-legacy -w -t nat -A OUTPUT -p tcp --dport 81 -j ACCEPT",
     "an entry of it": "iptables-legacy -w -t nat -R OUTPUT 1 -p tcp --dport 82 -j ACCEPT",
 }  # fmt: skip
+BESIDE = {what: command for what, command in CHANGES.items() if command.startswith(("ip ", "tc ", "sysctl ", "iptables-legacy "))}
+WITHOUT_COMMITS = {  # what packets, time or the end of a process change, and no commit
+    "a set that packets fill": "nft add set ip nat s '{ type ipv4_addr; flags dynamic; }'",
+    "a set whose elements end": "nft add set ip nat s '{ type ipv4_addr; flags timeout; }'",
+    "a set that is not constant": "nft add set ip nat s '{ type ipv4_addr; }'",
+    "a quota": "nft add quota ip nat q '{ over 1 mbytes; }'",
+}  # fmt: skip
 SITUATIONS = [(what, case.commands, case.backends[0], case.options) for what, case in {**ESCAPES, **DROPS}.items()]
 SITUATIONS += [(what, commands, NFT, ()) for what, commands in HARMLESS.items()]
 
@@ -65,6 +74,83 @@ def test_every_kind_of_change_is_judged_anew(require_netns):
             last = found
         pod.call(attach_xdp, "d1")
         assert look(pod, options_of(NFT), last.judgement).judgement != last.judgement
+    finally:
+        pod.__exit__(None, None, None)
+
+
+@pytest.fixture
+def without_rules(monkeypatch):
+    """Reading nf_tables fails."""
+    def fail(*_, **__):
+        raise PermissionError(1, "the rules are read")
+
+    return lambda: monkeypatch.setattr(nf_tables_dump, "read", fail)
+
+
+def test_what_no_commit_changes_is_read_though_the_rules_are_not(require_netns):
+    needs(NFT)
+    pod = programmed(NFT)
+    try:
+        last = look(pod, options_of(NFT))
+        assert len(BESIDE) > 8
+        for what, command in BESIDE.items():
+            assert '"generation":' in last.judgement, what
+            pod.run(["sh", "-ec", command], check=True)
+            found, anew = look(pod, options_of(NFT), last.judgement), look(pod, options_of(NFT))
+            assert found.judgement != last.judgement, f"{what} goes unnoticed"
+            assert found == anew, what
+            last = found
+    finally:
+        pod.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("backend", [NFT, NATIVE])
+def test_rules_are_not_read_again_until_a_commit_or_in_another_pod(backend, require_netns, without_rules):
+    needs(backend)
+    pod, other = programmed(backend), programmed(backend)
+    try:
+        first = look(pod, options_of(backend))
+        assert (first.error, first.differences) == ("", ())
+        connect(pod, "out")
+        without_rules()
+        assert look(pod, options_of(backend), first.judgement) == first
+        for changed in (look(pod, options_of(backend)), look(other, options_of(backend), first.judgement), look(pod, options_of(backend, ("-d", "9")), first.judgement)):
+            assert "the rules are read" in changed.error
+        pod.run(["nft", "add table inet x"], check=True)
+        assert "the rules are read" in look(pod, options_of(backend), first.judgement).error
+    finally:
+        pod.__exit__(None, None, None)
+        other.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("command", WITHOUT_COMMITS.values(), ids=WITHOUT_COMMITS)
+def test_rules_are_read_each_time_where_something_changes_them_without_a_commit(command, require_netns, without_rules):
+    needs(NFT)
+    pod = programmed(NFT)
+    try:
+        pod.run(["sh", "-ec", command], check=True)
+        first = look(pod, options_of(NFT))
+        assert bool(first.judgement)
+        without_rules()
+        assert "the rules are read" in look(pod, options_of(NFT), first.judgement).error
+    finally:
+        pod.__exit__(None, None, None)
+
+
+def test_rules_are_read_each_time_where_a_table_ends_with_its_owner(require_netns):
+    needs(NFT)
+    pod = programmed(NFT)
+    try:
+        with pod.popen(["nft", "-i"], stdin=subprocess.PIPE) as owner:
+            owner.stdin.write("add table inet owned { flags owner; }\nadd chain inet owned o { type filter hook output priority raw; }\nadd rule inet owned o tcp dport 9 drop\nlist tables\n")
+            owner.stdin.flush()
+            while "owned" not in owner.stdout.readline():
+                pass
+            first = look(pod, options_of(NFT))
+            assert '"generation":' not in first.judgement
+            owner.kill()
+            owner.wait()
+        assert look(pod, options_of(NFT), first.judgement).judgement != first.judgement
     finally:
         pod.__exit__(None, None, None)
 

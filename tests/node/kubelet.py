@@ -32,7 +32,7 @@ PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kubelet")
 SAFE = {"allowPrivilegeEscalation": False, "runAsNonRoot": True, "runAsUser": 1000, "capabilities": {"drop": ["ALL"]}}
 SECONDS = 60  # a pod has to become ready
 CONTROLLERS = ("daemonset-controller", "namespace-controller", "serviceaccount-controller", "root-ca-certificate-publisher-controller")
-# What a kubelet sets for the whole machine: it sees these values, and may change these files alone.
+# What a kubelet sets for the whole machine: it alone sees these values, and may change these files alone.
 SYSCTLS = {"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
 
 
@@ -106,17 +106,23 @@ class Cluster(ControlPlane):
         self.until(self.is_ready, "the node is ready", 120)
 
     def start_kubelet(self):
+        """In a mount namespace with files of its own in /proc/sys: containers with users of their own mount a /proc only where nothing hides any."""
+        folder = self.folder / "kubelet"
+        folder.mkdir(exist_ok=True)
+        subprocess.run(["mount", "--bind", folder, folder], check=True)
+        subprocess.run(["mount", "--make-shared", folder], check=True)  # what it mounts for pods, the runtime sees
+        hidden = [word for name in SYSCTLS for word in (str(self.folder / name.replace("/", "-")), f"/proc/sys/{name}")]
+        script = f'n={len(SYSCTLS)}; while [ $n -gt 0 ]; do mount --bind "$1" "$2"; shift 2; n=$((n - 1)); done; exec "$@"'
+        within = ("unshare", "--mount", "--propagation", "unchanged", "sh", "-ec", script, "sh", *hidden)
         self.start(
             "kubelet", "--kubeconfig", self.folder / "admin.kubeconfig", "--config", self.folder / "kubelet.json",
             "--root-dir", self.folder / "kubelet", "--cert-dir", self.folder, "--hostname-override", NODE, "--node-ip", ADDRESSES[0],
+            within=within,
         )  # fmt: skip
 
     def power_off(self):
         """The node is off: the control plane and its controllers, which other nodes would run, go on."""
-        (kubelet,) = [process for process in self.processes if process.args[0].endswith("/kubelet")]
-        self.processes.remove(kubelet)
-        kubelet.kill()
-        kubelet.wait()
+        self.kill("kubelet")
         self.runtime.crash()
         for path in (Path("/run/netinit"), self.folder / "kubelet"):
             subprocess.run(["umount", "--recursive", "--lazy", path], check=False, capture_output=True)
@@ -283,7 +289,6 @@ def _prepare_the_node(folder):
     for name, value in SYSCTLS.items():
         path = folder / name.replace("/", "-")
         path.write_text(f"{value}\n")
-        subprocess.run(["mount", "--bind", path, f"/proc/sys/{name}"], check=True)
     for path in ("/run/netinit", "/var/log/containers", "/var/lib/kubelet"):
         Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)  # as netinit makes its own: this one stays on the machine
         subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700", "none", path], check=True)

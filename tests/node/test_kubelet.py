@@ -306,7 +306,7 @@ def start_netinit(plane, user, *words):
         **os.environ, "PATH": f"{plane.assets}:{beside}:{os.environ['PATH']}", "HOME": str(plane.folder),
         "KUBECONFIG": str(plane.folder / f"{user}.kubeconfig"), "NETINIT_IMAGE": DEBUG_IMAGE,
     }  # fmt: skip
-    where = () if "--cluster" in words else ("-n", "open")
+    where = () if {"--cluster", "-n"}.intersection(words) else ("-n", "open")
     return subprocess.Popen(["kubectl", "netinit", *words, *where], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
 
 
@@ -426,7 +426,7 @@ def test_preflight_finds_nothing_wrong_with_what_runs_and_what_would_not(cluster
     (error,) = [line for line in told.splitlines() if line.startswith("✘")]
     assert error.startswith("✘ Namespace shop: its PodSecurity level restricted refuses injected pods"), told
     assert "remedy: set node.enabled=true" in told
-    agent = ("--set", "node.enabled=true", "--set", "node.image.repository=registry.test/mesh/netinit-node")
+    agent = ("-n", NAMESPACE, "--set", "node.enabled=true", "--set", "node.image.repository=registry.test/mesh/netinit-node")  # of the release that is there
     told = netinit(cluster, "admin", "preflight", *sound, *agent)
     assert "✘" not in told, told
     told = netinit(cluster, "admin", "preflight", *agent, "--set", "image.repository=mesh/netinit-webhook")

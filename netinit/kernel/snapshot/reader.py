@@ -7,7 +7,8 @@ becomes an Unknown; only those that interception needs (nf_tables, legacy tables
 from __future__ import annotations
 
 from operator import itemgetter
-from struct import Struct, pack, unpack_from
+from socket import AF_INET, SOCK_DGRAM, SOL_SOCKET, socket
+from struct import Struct, pack, unpack, unpack_from
 
 from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.netlink_attributes import MalformedError, attributes_of, name
@@ -87,17 +88,22 @@ MAX_DEVICES = 64  # whose own settings are read; a pod has three
 BRIDGE_KIND, EBTABLES = "bridge", ("ebtable_broute", "ebtable_filter", "ebtable_nat")
 NETLINK_XFRM, XFRM_MSG_GETPOLICY = 6, 0x15
 PROTONOSUPPORT = 93
+SO_NETNS_COOKIE = 71  # asm-generic/socket.h
 
 
 def read_snapshot() -> Snapshot:
     """Read everything that affects packets. Raises OSError: EPERM without NET_ADMIN, EFBIG, EINTR if it keeps changing."""
     unknown: list[Unknown] = []
     filtering = nf_tables_dump.read(unknown)
+    return read_beside_nf_tables(unknown).replace(**filtering)
+
+
+def read_beside_nf_tables(unknown: list[Unknown]) -> Snapshot:
+    """Read everything that affects packets but nf_tables. Raises OSError."""
     legacy = legacy_tables.read(unknown)
     host = read_host(unknown)
     sets = loaded_sets()
     return host.replace(
-        **filtering,
         legacy=legacy,
         programs=read_programs(host.links, unknown),
         transforms=count_transforms(unknown),
@@ -105,6 +111,13 @@ def read_snapshot() -> Snapshot:
         foreign_sets=tuple(read_foreign_sets(sets)),
         unknown=tuple(unknown),
     )
+
+
+def read_numbers() -> tuple[int, int]:
+    """Return this namespace's cookie (Linux 5.14) and nf_tables' generation. Raises OSError where the kernel has none."""
+    with socket(AF_INET, SOCK_DGRAM) as own:
+        (cookie,) = unpack("=Q", own.getsockopt(SOL_SOCKET, SO_NETNS_COOKIE, 8))
+    return cookie, netlink.read_nft_generation()
 
 
 def read_programs(links: tuple[Device, ...], unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:

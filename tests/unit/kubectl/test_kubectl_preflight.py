@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from helm import render_chart
+from netinit.installation.dry_run_pods import judge, make_dry_run_pods
 from schemas import check_schema
 
 SET = "--set image.repository=registry.example/mesh/netinit-webhook"
@@ -32,11 +34,15 @@ def space(name, level="", **labels):
     return {"metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name, **levels, **labels}}}
 
 
+SCC = "security.openshift.io"
+ON_OPENSHIFT = f"{AGENT} --set openshift=true --set node.platform=openshift"
+NETWORK = {"metadata": {"name": "netinit-cni", "namespace": "shop"}}
+MULTUS = {"metadata": {"name": "multus", "namespace": "openshift-multus"}}
 SHOP = space("shop", **{"istio-injection": "enabled"})
 SOUND = {"nodes": [node()], "namespaces": [SHOP, space("plain", "restricted")], "mutatingwebhookconfigurations": [], "configmaps": ["shop"], "daemonsets": []}
 
 
-def replay(version="v1.31.2", refused=(), unread=(), refusals=(), **changed):
+def replay(version="v1.31.2", refused=(), unread=(), refusals=(), groups=(), **changed):
     """The answers of a cluster that is sound but for what is `changed`; `refusals`: a pattern of a pod and why it is refused."""
     cluster = SOUND | changed
     cluster["configmaps"] = [{"metadata": {"name": "istio-ca-root-cert", "namespace": name}} for name in cluster["configmaps"]]
@@ -44,6 +50,7 @@ def replay(version="v1.31.2", refused=(), unread=(), refusals=(), **changed):
         {"words": f"get {kind} *-o json", "stdout": json.dumps({"kind": "List", "items": items})}
         for kind, items in cluster.items() if kind not in unread
     ]  # fmt: skip
+    listed.append({"words": "api-versions*", "stdout": "".join(f"{one}/v1\n" for one in ("apps", *groups)) + "v1\n", "status": int("api-versions" in unread)})
     version = {"words": "version *", "stdout": json.dumps({"serverVersion": {"gitVersion": version}})}
     rights = [{"words": f"auth can-i create {one}*", "stdout": "no\n", "status": 1} for one in refused]
     pods = [{"words": f"created {pod}", "stderr": why, "status": 1} for pod, why in refusals]
@@ -73,6 +80,12 @@ def test_nothing_is_found_in_a_cluster_that_is_sound(kubectl, given):
         (SET, {"nodes": [node(kernel="5.4.0-1")]}, 0, "untested-kernel", "node worker-1: 5.4.0-1", "netinit doctor"),
         (SET, {"refused": ["mutatingwebhookconfigurations.admissionregistration.k8s.io"]}, 1, "no-right", "mutatingwebhookconfigurations", "cluster-admin"),
         (SET, {"unread": ["nodes"]}, 0, "not-read", "Nodes", "may list"),
+        (SET, {"unread": ["api-versions"]}, 0, "not-read", "API groups", "kubectl api-versions"),
+        (f"{SET} --set openshift=true", {"groups": [SCC]}, 0, "constraints", "restricted-v2, refuses their init container", "node.enabled=true"),
+        (f"{AGENT} --set node.platform=openshift", {"groups": [SCC]}, 1, "constraints", "give a namespace its user ids", "set openshift=true"),
+        (ON_OPENSHIFT, {"groups": [SCC, "k8s.cni.cncf.io"], "network-attachment-definitions.k8s.cni.cncf.io": [{"metadata": {"name": "other", "namespace": "shop"}}]}, 0, "no-network", "namespace shop", "k8s.v1.cni.cncf.io/networks: netinit-cni"),
+        (f"{AGENT} --set openshift=true", {"groups": [SCC], "daemonsets": [MULTUS]}, 1, "platform", "/etc/cni/multus/net.d, /var/lib/cni/bin, the SELinux type spc_t, the constraint privileged", "node.platform=openshift"),
+        (f"{AGENT} --set openshift=true --set node.binFolder=/var/lib/cni/bin --set node.confFolder=/etc/cni/multus/net.d", {"groups": [SCC]}, 1, "platform", "the API server looks like openshift, where the agent needs the SELinux type spc_t, the constraint privileged", "node.platform=openshift"),
     ],
 )  # fmt: skip
 def test_what_stands_in_the_way_is_found_with_its_remedy(kubectl, given, cluster, code, kind, named, remedy):
@@ -91,6 +104,8 @@ def test_what_stands_in_the_way_is_found_with_its_remedy(kubectl, given, cluster
     [
         (f"{SET} --set injection.nativeSidecars=false", {"version": "v1.24.0"}),
         (f"{AGENT} --set node.platform=k3s", {"nodes": [node("v1.31.2+k3s1")]}),
+        (f"{ON_OPENSHIFT}", {"groups": [SCC, "k8s.cni.cncf.io"], "network-attachment-definitions.k8s.cni.cncf.io": [NETWORK]}),
+        (f"{AGENT} --set openshift=true --set node.platform=openshift", {"groups": [SCC], "daemonsets": [MULTUS], "nodes": [node(image="Red Hat Enterprise Linux CoreOS 418.94")]}),
         (AGENT, {"namespaces": [space("shop", "restricted", **{"istio-injection": "enabled"})]}),
         (f"{SET} --set revision=netinit", {"mutatingwebhookconfigurations": [OTHER]}),
         (SET, {"nodes": [node("v1.20.0", "4.4.0", "Windows Server 2022", "windows")]}),
@@ -122,7 +137,7 @@ def test_a_right_that_cannot_be_asked_for_is_not_taken_for_granted(kubectl):
 def test_nothing_is_changed_and_flags_of_the_cluster_go_along(kubectl):
     kubectl(f"preflight {AGENT} --context prod -n mesh", *replay())
     verbs = {(words[0], *[word for word in words[2:3] if words[0] == "auth"]) for words in kubectl.calls}
-    assert verbs <= {("version",), ("get",), ("auth", "can-i"), ("create",), ("created",)}
+    assert verbs <= {("version",), ("api-versions",), ("get",), ("auth", "can-i"), ("create",), ("created",)}
     assert all("--context=prod" in words for words in kubectl.calls if words[0] != "created")
     dry = [words for words in kubectl.calls if words[0] == "create"]
     assert len(dry) == 2
@@ -142,6 +157,11 @@ CRITICAL = '*"priorityClassName": "system-*'
 OPENSHIFT = (
     'pods "netinit-node-" is forbidden: unable to validate against any security context constraint: [provider "anyuid": Forbidden: not usable by user '
     'or serviceaccount, spec.containers[0].securityContext.capabilities.add: Invalid value: "SYS_ADMIN": capability may not be added]'
+)
+# In the form in which GKE Autopilot refuses a pod with folders of the node.
+AUTOPILOT = (
+    'error when creating "STDIN": admission webhook "warden-validating.common-webhooks.networking.gke.io" denied the request: GKE Warden rejected '
+    'the request because it violates one or more constraints.\nViolations details: {"[denied by autogke-no-write-mode-hostpath]":["hostPath volume run used"]}'
 )
 IMPERSONATION = 'Error from server (Forbidden): serviceaccounts "replicaset-controller" is forbidden: User "ann" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "kube-system"\n'
 
@@ -273,6 +293,7 @@ def test_before_the_installation_the_pods_are_tried_with_the_default_account(kub
         ('Warning: unknown field "spec.x"\nThe Pod "netinit" is invalid: spec.containers[0]: Required value', "pod-refused", "change what refuses it"),
         ("The pods \"netinit-x\" is invalid: : ValidatingAdmissionPolicy 'p' with binding 'p' denied request: no", "pod-refused", "policy"),
         (DENIED + OPENSHIFT, "pod-refused", "node.platform=openshift"),
+        ("Error from server (GKE Warden constraints violations): " + AUTOPILOT, "pod-refused", "--workload-policies=allow-net-admin"),
         (DENIED + 'pods "x" is forbidden: pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist', "pod-refused", "tolerationsWhitelist"),
         (DENIED + 'pods "x" is forbidden: pod node label selector conflicts with its namespace node label selector', "pod-refused", "node-selector"),
         ('Error from server (NotFound): error when creating "STDIN": namespaces "netinit-system" not found', "no-namespace", "kubectl create namespace netinit-system"),
@@ -299,3 +320,27 @@ def test_a_refusal_is_shown_on_one_line_and_cut(kubectl):
     (line,) = [line for line in done.out.splitlines() if "refused" in line]
     assert "\x1b" not in line
     assert len(line) < 600
+
+
+NAMED = [("*serviceAccountName*", NO_ACCOUNT)]
+
+
+def test_a_constraint_that_the_agent_may_use_after_the_installation_is_tried_by_the_user_s_own_right():
+    planned = render_chart("node.enabled=true", "node.platform=openshift")
+    (pod,) = [one for one in make_dry_run_pods(planned, "mesh") if one.workload.startswith("DaemonSet")]
+    with_default = judge(pod, NO_ACCOUNT, planned)
+    by_user = judge(with_default, DENIED + OPENSHIFT, planned)
+    assert (with_default.creator != "", by_user.creator) == (True, "")
+    assert by_user.notes[-1].endswith("(netinit-node may use the constraint privileged only after the installation)")
+    assert judge(pod, DENIED + OPENSHIFT, planned).kind == "pod-refused", "with its own account, the API server knows"
+
+
+def test_a_user_who_may_not_use_the_constraint_hears_that_it_is_not_known(kubectl):
+    refusals = [*NAMED, ('*"name": "agent"*', DENIED + OPENSHIFT)]
+    done = kubectl(f"preflight {ON_OPENSHIFT}", *replay(refusals=refusals, groups=[SCC]))
+    assert done.code == 0
+    assert "! DaemonSet netinit-system/netinit-node: whether its pods are refused is not known: netinit-node may use the constraint privileged" in done.out, done.out
+    assert "remedy: run preflight as cluster-admin" in done.out
+    refused = kubectl(f"preflight {AGENT} --set openshift=true", *replay(refusals=refusals, groups=[SCC]))
+    assert refused.code == 1
+    assert "its pods are refused" in refused.out
