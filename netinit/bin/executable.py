@@ -27,7 +27,7 @@ from static_code import StaticCode
 # not in the executable. Nor are the backend of libraries, the laboratory, whose pods start a shell, the demonstration in it, and the
 # report, which reads sources.
 LEFT_OUT = (
-    "netinit.backends.libiptc", "netinit.bin", "netinit.cli.demo", "netinit.cli.imports", "netinit.cli.node", "netinit.cli.rootless",
+    "netinit.bin", "netinit.cli.demo", "netinit.cli.imports", "netinit.cli.node", "netinit.cli.rootless",
     "netinit.cli.webhook", "netinit.installation", "netinit.kube", "netinit.kubectl.cluster_doctor", "netinit.kubectl.preflight",
     "netinit.kubectl.redaction", "netinit.kubectl.report", "netinit.lab", "netinit.node", "netinit.serving", "netinit.testing",
     "netinit.webhook",
@@ -153,13 +153,15 @@ def is_in(name: str, rooms: tuple[str, ...]) -> bool:
 def choose(sources: ModuleSources) -> list[str]:
     """The modules of the executable, by name."""
     out = (*LEFT_OUT, *LEFT_OUT_OF_OTHERS)
-    left = [name for name in sources.paths if name.split(".")[0] == "netinit" and not is_in(name, out)]
+    own = [name for name in sources.paths if name.split(".")[0] == "netinit" and not is_in(name, out)]
+    lacking = {name for name in own if any(is_in(one, LEFT_OUT_OF_OTHERS) for one in sources.imports(name, at_top=True))}
+    left = [name for name in own if name not in lacking]  # that of libraries, a backend, wants ctypes
     left += [name for name in sources.paths if name in (*STARTING, *ENCODINGS) or name.startswith(SYSTEM_DATA)]
     found = dict.fromkeys(left)
     while left:
         named = sources.imports(left.pop(), at_top=False)
         for name in dict.fromkeys(one for inner in named for one in (*list_packages(inner), inner)):
-            if name in sources.paths and name not in found and (name in KEPT or not is_in(name, out)):
+            if name in sources.paths and name not in found and name not in lacking and (name in KEPT or not is_in(name, out)):
                 found[name] = None
                 left.append(name)
     return sorted(found)

@@ -7,14 +7,14 @@ in 2 ms, a new interpreter in 30. Answers are plain data (netinit.kernel.answers
 from __future__ import annotations
 
 import gc
-import struct
+import sys
 import time
 
 from netinit.base import errors
 from netinit.base.errors import ChildLostError, NamespaceError, NetinitError
 from netinit.base.logs import flush
 from netinit.base.system import LINUX, NEEDS_LINUX, posix
-from netinit.kernel import answers, libc, run
+from netinit.kernel import answers, run
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 1 << 28  # of an answer, as of a netlink dump: rules are what answers hold most of
 RLIMIT_AS, RLIMIT_FSIZE = 9, 1  # bits/resource.h
-_LIMIT = struct.Struct("=QQ")  # struct rlimit, soft and hard, of 64 bits
+LIMIT_SIZE = 16  # struct rlimit: soft and hard limit, each of 64 bits
 _STDERR = 2
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
@@ -212,10 +212,12 @@ def limit(memory: int, output: int) -> None:
     """Limit the bytes of address space, and of each file written, of this process and its programs."""
     if not LINUX:
         raise OSError(NEEDS_LINUX)
+    from netinit.kernel import libc
+
     for kind, most in ((RLIMIT_AS, memory), (RLIMIT_FSIZE, output)):
-        held = libc.buffer(_LIMIT.size)
+        held = libc.buffer(LIMIT_SIZE)
         libc.call("getrlimit", kind, held)
-        _set_limit(kind, min(most, _LIMIT.unpack(held.raw)[1]))  # no limit is the highest number
+        _set_limit(kind, min(most, int.from_bytes(held.raw[LIMIT_SIZE // 2 :], sys.byteorder)))  # no limit is the highest number
 
 
 def limit_growth(memory: int) -> None:
@@ -229,7 +231,9 @@ def limit_growth(memory: int) -> None:
 
 def _set_limit(kind: int, allowed: int) -> None:
     """Set both limits, as setrlimit(2): the executable has no module `resource`."""
-    libc.call("setrlimit", kind, libc.buffer(_LIMIT.size, _LIMIT.pack(allowed, allowed)))
+    from netinit.kernel import libc
+
+    libc.call("setrlimit", kind, libc.buffer(LIMIT_SIZE, 2 * allowed.to_bytes(LIMIT_SIZE // 2, sys.byteorder)))
 
 
 def _fork() -> int:

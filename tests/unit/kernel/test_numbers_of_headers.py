@@ -148,7 +148,7 @@ PLACES = {  # C expressions, and what the package says that they are
     "sizeof(struct nfgenmsg)": netlink.NETFILTER_SIZE,
     "sizeof(struct ifinfomsg)": netlink.LINK_SIZE,
     "sizeof(struct ndmsg)": struct.calcsize(links.NEIGHBOUR),
-    "sizeof(struct rlimit)": children._LIMIT.size,
+    "sizeof(struct rlimit)": children.LIMIT_SIZE,
     "sizeof(struct tcmsg)": netlink.CONTROL_SIZE,
     "offsetof(struct ifaddrmsg, ifa_flags)": wiring._ADDRESS_FLAGS,
     "offsetof(struct rtmsg, rtm_type)": wiring._ROUTE_TYPE,

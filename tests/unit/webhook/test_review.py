@@ -359,7 +359,7 @@ def test_the_namespaces_annotations_give_openshifts_user():
 @pytest.mark.parametrize(
     ("texts", "said"),
     [
-        (Texts(config="policy: [", origin="ConfigMap mesh/x"), "ConfigMap mesh/x: "),
+        (Texts(config="policy: [", origin="ConfigMap mesh/x"), "ConfigMap mesh/x:2:1: "),
         (Texts(config="policy: enabled"), "neither 'templates'"),
         (
             Texts(config='{"policy": "enabled", "templates": {"sidecar": "{{ nope }}"}}'),
