@@ -24,8 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # isolated, Python does not
 from static_code import StaticCode
 
 # Servers, the node's agent and its records, what reads the chart, and what speaks TLS: OpenSSL, and packages of compiled code, are
-# not in the executable. Nor are the backend of libraries, the laboratory, whose pods start a shell, the demonstration in it, and the
-# report, which reads sources.
+# not in the executable. Nor is the laboratory, whose pods start a shell, the demonstration in it, nor the report, which reads sources.
 LEFT_OUT = (
     "netinit.bin", "netinit.cli.demo", "netinit.cli.imports", "netinit.cli.node", "netinit.cli.rootless",
     "netinit.cli.webhook", "netinit.installation", "netinit.kube", "netinit.kubectl.cluster_doctor", "netinit.kubectl.preflight",
