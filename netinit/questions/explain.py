@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from netinit.base.errors import OptionError
-from netinit.base.net import Network, PortRange, covers, lists_port
+from netinit.base.net import Family, Network, PortRange, covers, lists_port
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
+from netinit.rules.iptables.write import Written, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
@@ -18,7 +20,7 @@ from netinit.simulate.answers import AnswerTrace
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
 from netinit.simulate.old_entries import simulate_on_old_entries
-from netinit.simulate.ruleset import Ruleset, with_plan
+from netinit.simulate.ruleset import Ruleset, load_plan, with_loaded
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,
@@ -232,7 +234,14 @@ def find_changes(
     found: dict[str, str] = {}
     candidates = [(REPAIR, target)] if target else []
     for label, changed in [*candidates, *(find_alternatives(options, packet) if options else ())]:
-        after = simulate(packet, with_plan(ruleset, plan(changed)), surroundings).verdict
+        after = simulate(packet, with_loaded(ruleset, *_load(changed, packet.family)), surroundings).verdict
         if after not in (verdict, UNKNOWN):
             found.setdefault(label, after)
     return tuple(found.items())
+
+
+@lru_cache(maxsize=64)  # two questions' worth: many pods have the same options, and are asked the same
+def _load(options: SettledOptions, family: Family) -> tuple[Written, Ruleset]:
+    made = plan(options)
+    written = write_plan(made, family)
+    return written, load_plan(made, family, written)

@@ -357,7 +357,11 @@ def load_plan(plan: Plan, family: Family, written: Written | None = None) -> Rul
 def with_plan(ruleset: Ruleset, plan: Plan) -> Ruleset:
     """Replace all rules of ours by a plan's; foreign rules keep their places."""
     written = write_plan(plan, ruleset.family)
-    planned = load_plan(plan, ruleset.family, written)
+    return with_loaded(ruleset, written, load_plan(plan, ruleset.family, written))
+
+
+def with_loaded(ruleset: Ruleset, written: Written, planned: Ruleset) -> Ruleset:
+    """Replace all rules of ours by those of a plan that was written and loaded before."""
     return replace(
         ruleset,
         tables=_exchange(ruleset.tables, planned.tables, written),

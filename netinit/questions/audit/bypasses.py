@@ -12,7 +12,15 @@ from netinit.options import DNS_LISTENER, DNS_PORT, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.questions.audit import kinds
 from netinit.questions.audit.kinds import KINDS, TrafficKind
-from netinit.questions.audit.words import MAX_NAMED, describe, describe_values, martians, merge_families, unite_by_space
+from netinit.questions.audit.words import (
+    MAX_NAMED,
+    describe,
+    describe_values,
+    mark_subset,
+    martians,
+    merge_families,
+    unite_by_space,
+)
 from netinit.questions.explain import CONVERT
 from netinit.questions.option_names import translate
 from netinit.questions.pod_rules import PodRules
@@ -299,8 +307,9 @@ def _name_all(pieces: tuple[Piece, ...]) -> Iterator[tuple[str, Family]]:
     for causes in by_space.values():
         whole = unite([region for regions in causes.values() for region in regions])
         family = whole.space.family
-        if pieces[0].kind is kinds.LOCAL or describe_values(whole)[1] or len(causes) > MAX_NAMED:
-            yield describe(whole), family
+        text, is_exact = describe_values(whole)
+        if pieces[0].kind is kinds.LOCAL or is_exact or len(causes) > MAX_NAMED:
+            yield mark_subset(text, is_exact=is_exact), family
         else:
             yield from [(describe(unite(regions)), family) for regions in causes.values()]
 

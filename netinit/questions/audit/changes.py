@@ -91,7 +91,7 @@ def _find(before: PodRules, after: PodRules) -> tuple[FateChange, ...]:
 
 def _compare(before: PodRules, after: PodRules, space: Space) -> ComparedSpace:
     sides = before.divide(space), after.divide(space)
-    return ComparedSpace(*sides, compare(*sides))
+    return ComparedSpace(*sides, tuple(compare(*sides)))
 
 
 def _add_addresses(host: Surroundings, *sides: PodRules) -> Surroundings:

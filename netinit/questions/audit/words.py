@@ -30,8 +30,13 @@ Formatter = Callable[[Region, tuple[Interval, ...], Region], str]
 
 def describe(region: Region) -> str:
     """Describe a set by its values in each dimension, and say if it is only a part of their product."""
-    text, whole = describe_values(region)
-    return text if whole else f"{text} (subset)"
+    text, is_exact = describe_values(region)
+    return mark_subset(text, is_exact=is_exact)
+
+
+def mark_subset(text: str, *, is_exact: bool) -> str:
+    """The description of a set, which says if the set is only a part of what it denotes."""
+    return text if is_exact else f"{text} (subset)"
 
 
 def describe_values(region: Region) -> tuple[str, bool]:

@@ -51,11 +51,11 @@ class Prover:
         self.options = options
         self._plan = cache(plan)
         self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
-        self.divide = cache(lambda given, space: self._divide(given, space, None))
+        self.divide = cache(lambda given, space: self._divide(given, space, None, keeps_paths=given == options))
         self._left = MAX_TOTAL_WORK
         self.spaces = make_spaces((self._load(options),), {one: stand_in(one) for one in FAMILIES}, free=True)
 
-    def _divide(self, options: SettledOptions, space: Space, region: Region | None) -> Partition:
+    def _divide(self, options: SettledOptions, space: Space, region: Region | None, *, keeps_paths: bool = False) -> Partition:
         """Divide the packets, or a region of them; each proof has the work of one, and all together have a bound.
 
         Raises TooManyPartsError.
@@ -64,7 +64,7 @@ class Prover:
             raise TooManyPartsError(f"the proofs for all options take more than {MAX_TOTAL_WORK:,} steps")
         space.diagram.work = 0
         try:
-            return divide(space, self._load(options).get(space.family), region)
+            return divide(space, self._load(options).get(space.family), region, keeps_paths=keeps_paths)
         finally:
             self._left -= space.diagram.work
 
@@ -88,7 +88,7 @@ class Prover:
             ]
             if other and met:
                 others = self._divide(other, space, unite([nothing(space), *met]) & to_ports(space))
-                if compare(self.divide(self.options, space), others):
+                if any(compare(self.divide(self.options, space), others)):
                     return True
         return False
 

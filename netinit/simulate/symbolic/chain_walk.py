@@ -72,11 +72,15 @@ def add_group(into: Groups, key: tuple[Condition, Path], region: Region) -> None
 class Walker:
     """Traverses the chains of one ruleset; `ended` collects the packets whose path is over.
 
-    Packets go both ways at a rule that may match, may end several times, and are in `doubts` with that rule.
+    Packets go both ways at a rule that may match, may end several times, and are in `doubts` with that rule. Without
+    `keeps_paths` a path has doubtful rules alone, so that packets of one condition are one group, however they came there.
     """
 
-    def __init__(self, space: Space, is_proxy: Callable[[int], bool], marks_for_nobody: Callable[[Target], bool]) -> None:
+    def __init__(
+        self, space: Space, is_proxy: Callable[[int], bool], marks_for_nobody: Callable[[Target], bool], *, keeps_paths: bool
+    ) -> None:
         self.ended: list[Part] = []
+        self._keeps_paths = keeps_paths
         self.doubts: list[Part] = []
         self._space = space
         self._is_proxy = is_proxy
@@ -197,18 +201,18 @@ class Walker:
         if len(run) > 1 and not choice.is_exact:
             _join(results, self._meet_each(place, [(loaded,) for loaded in run], group))
             return
-        left = group.region - choice.certain
+        taken, left = group.region.split(choice.certain)
         doubt = nothing(self._space) if choice.is_exact else group.region & (choice.possible - choice.certain)
         is_over = bool(doubt) and sum(one.doubtful for one in path) >= MAX_DOUBTS
         if stays := left - doubt if is_over else left:
             add_group(results[GO_ON], (condition, path), stays)
         if doubt:
             self._doubt(place, run, replace(group, region=doubt), results, is_over=is_over)
-        if taken := group.region & choice.certain:
+        if taken:
             hit = self._meeting(place, run)
             if left and not (run[0].rule.target.calls or place.hooked.is_final(run[0].rule.target)):
                 self._splits[hit] = self._splits.get(hit, 0) + 1
-            self._act(place, hit, Part(taken, PASSED, condition, (*path, hit)), results)
+            self._act(place, hit, Part(taken, PASSED, condition, (*path, hit) if self._keeps_paths else path), results)
 
     def _count(self, place: _ChainFrame, run: Run) -> None:
         """Bound the work of a proof, so that foreign rules cannot take hours. Raises TooManyPartsError."""
@@ -245,7 +249,7 @@ class Walker:
         verdict = hit.matched.target.act(actor)
         now = self._keep_source(group.condition, actor.now)
         if actor.called:
-            join_groups(results[verdict], self._call(place, actor.called, group, results))
+            join_groups(results[verdict], self._call(place, actor.called, hit, group, results))
         elif actor.fate:
             reason = f"{hit}: netinit does not know the target" if actor.fate == UNKNOWN else str(hit)
             self.ended.append(Part(group.region, actor.fate, now, group.path, reason, by_rule=True))
@@ -259,19 +263,20 @@ class Walker:
         self._sources.add(now.source)
         return now if len(self._sources) <= MAX_SOURCES else now.replace(source=None)
 
-    def _call(self, place: _ChainFrame, chain: str, group: Part, results: Results) -> Groups:
-        """Send packets through a called chain, and return those that come back."""
+    def _call(self, place: _ChainFrame, chain: str, hit: RuleHit, group: Part, results: Results) -> Groups:
+        """Send packets through the chain that a rule calls, and return those that come back."""
         called, why = place.hooked.find_called(chain, place.above)
         path = group.path
         if called is None:
-            self.ended.append(Part(group.region, UNKNOWN, group.condition, path, f"{path[-1]}: {why}", by_rule=True))
+            self.ended.append(Part(group.region, UNKNOWN, group.condition, path, f"{hit}: {why}", by_rule=True))
             return {}
         above = (*place.above, place.chain.name)
         done = self._walk(_ChainFrame(place.hooked, called, above), group)
         join_groups(results[ACCEPTED], done[ACCEPTED])
         back: Groups = {}
+        before = path[:-1] if path and path[-1] is hit else path
         for (now, so_far), left in done[BACK].items():  # a chain without hits is not on the path
-            add_group(back, (now, path[:-1] if so_far == path and now == group.condition else so_far), left)
+            add_group(back, (now, before if so_far == path and now == group.condition else so_far), left)
         return back
 
     def _choose(self, run: Run, condition: Condition) -> Choice:

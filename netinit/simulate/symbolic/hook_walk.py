@@ -23,16 +23,18 @@ from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWI
 Split = Callable[[Condition], Iterable[tuple[Region, Condition]]]
 
 
-def divide(space: Space, ruleset: Ruleset | None, among: Region | None = None, *, marks_matter: bool = True) -> Partition:
+def divide(
+    space: Space, ruleset: Ruleset | None, among: Region | None = None, *, marks_matter: bool = True, keeps_paths: bool = True
+) -> Partition:
     """Partition all packets, or those `among` them, by their treatment; no rules change nothing.
 
-    `marks_matter`: packets that end with other marks are other parts, also if nothing reads these marks. Raises
-    TooManyPartsError.
+    `marks_matter`: packets that end with other marks are other parts, also if nothing reads these marks. Without
+    `keeps_paths`, which is quicker, parts do not tell which rules they met. Raises TooManyPartsError.
     """
     ruleset = ruleset or Ruleset(space.family)
     placed = replace(space, around=ruleset.place_on(space.around))  # another view of the same diagram
     region = everything(placed) if among is None else among.seen_in(placed)
-    parts = PacketSets(placed, ruleset, marks_matter=marks_matter).divide(region)
+    parts = PacketSets(placed, ruleset, marks_matter=marks_matter, keeps_paths=keeps_paths).divide(region)
     return Partition(space, tuple([replace(one, region=one.region.seen_in(space)) for one in parts]))
 
 
@@ -52,11 +54,13 @@ def split_by_route(space: Space, ends: str = Dim.DESTINATION) -> Iterator[tuple[
 class PacketSets:
     """All packets of a space under a ruleset."""
 
-    def __init__(self, space: Space, ruleset: Ruleset, *, marks_matter: bool) -> None:
+    def __init__(self, space: Space, ruleset: Ruleset, *, marks_matter: bool, keeps_paths: bool = True) -> None:
         self._space = space
         self._ruleset = ruleset
         local = space.around.local_marks
-        self._walker = Walker(space, ruleset.is_proxy, lambda one: not marks_matter and ruleset.marks_for_nobody(one, local))
+        self._walker = Walker(
+            space, ruleset.is_proxy, lambda one: not marks_matter and ruleset.marks_for_nobody(one, local), keeps_paths=keeps_paths
+        )
         self._everything = everything(space)
 
     def divide(self, region: Region) -> list[Part]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from netinit.base.net import FULL_MASK
@@ -80,28 +81,28 @@ class Divergence:
         return self.before.fate != UNKNOWN or self.after.fate != UNKNOWN
 
 
-def compare(before: Partition, after: Partition) -> tuple[Divergence, ...]:
-    """All packets treated differently, or not comparable; none is a proof of equality.
+def compare(before: Partition, after: Partition) -> Iterator[Divergence]:
+    """Yield all packets treated differently, or not comparable; none is a proof of equality.
 
     Both partitions have one space. Equal means the same end, addresses, port, interface, marks, zone and conntrack
     state.
     """
-    found: list[Divergence] = []
     first, second = _by_outcome(before), _by_outcome(after)
+    united = {key: unite([part.region for part in parts]) for key, parts in second.items()}
     for key, parts in first.items():
         left = unite([part.region for part in parts])
         outcome = parts[0]
         if outcome.fate != UNKNOWN and not outcome.condition.has_vague_marks and key in second:
-            left -= unite([part.region for part in second[key]])
-        for others in second.values() if left else ():
-            if compare_parts(left & unite([part.region for part in others]), parts[0], others[0]):
-                found += [
-                    Divergence(region, one, other)
-                    for one in parts
-                    for other in others
-                    if (region := compare_parts(one.region & other.region, one, other))
-                ]
-    return tuple(found)
+            left -= united[key]
+        for other_key, others in second.items() if left else ():
+            both = left & united[other_key]
+            if not compare_parts(both, outcome, others[0]):
+                continue
+            for one in parts:
+                here = one.region & both
+                for other in others if here else ():
+                    if region := compare_parts(here & other.region, one, other):
+                        yield Divergence(region, one, other)
 
 
 def _by_outcome(partition: Partition) -> dict[tuple[object, ...], list[Part]]:
@@ -163,8 +164,9 @@ def _differing_marks(region: Region, one: MarkBits, other: MarkBits) -> Region:
     mixed = one.mix(other, 0, FULL_MASK)
     if mixed.flip & ~(mixed.packet | mixed.connection):
         return region
+    both = mixed.packet & mixed.connection
     found = nothing(region.space)
-    for bit in [1 << number for number in range(BITS) if (mixed.packet | mixed.connection) >> number & 1]:
-        if not (found and mixed.packet & mixed.connection & bit):  # considering all such bits would make the diagram explode
-            found |= region & having_bits(region.space, mixed, bit, bit)
-    return found
+    for bit in [1 << number for number in range(BITS) if both >> number & 1]:
+        if not found:  # considering all such bits would make the diagram explode
+            found = region & having_bits(region.space, mixed, bit, bit)
+    return found | region - having_bits(region.space, mixed, 0, mixed.packet ^ mixed.connection)

@@ -36,6 +36,13 @@ class Region:
         node = self.space.diagram.subtract(self.node, other.node)
         return self if node == self.node else Region(self.space, node)
 
+    def split(self, other: Region) -> tuple[Region, Region]:
+        """The packets that are in another set, and those that are not; quicker than both by themselves."""
+        inside = self & other
+        if not inside:
+            return inside, self
+        return inside, nothing(self.space) if inside.node == self.node else self - other
+
     def seen_in(self, space: Space) -> Region:
         """The same packets in a space that differs in its host alone."""
         return Region(space, self.node)
@@ -170,12 +177,16 @@ def marked(space: Space, name: str, value: int, mask: int) -> Region:
     """Packets whose mark equals `value` under the mask."""
     if value & ~mask:
         return nothing(space)
-    node = EVERYTHING
     level = space.dimension(name).level
-    for bit in range(BITS):  # the lowest bit has the last level
-        if mask >> bit & 1:
-            wanted = value >> bit & 1
-            node = space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)], node)
+    known = space.diagram.known
+    node = known.get((level, value, mask))
+    if node is None:
+        node = EVERYTHING
+        for bit in range(BITS):  # the lowest bit has the last level
+            if mask >> bit & 1:
+                wanted = value >> bit & 1
+                node = space.diagram.restrict(level + BITS - 1 - bit, [(wanted, wanted)], node)
+        known[level, value, mask] = node
     return Region(space, node)
 
 

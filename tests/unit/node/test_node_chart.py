@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import functools
 import json
 import shutil
 import subprocess
@@ -100,10 +102,17 @@ def other_values(schema):
     return [one for one in tried if one != schema.get("default") and not list(find_problems(one, schema))]
 
 
+@functools.cache
+def chart_of_the_node():
+    """The chart without the templates of anything but the node, and its values."""
+    files = {path: text for path, text in read_chart().items() if not path.startswith("templates/") or path.startswith(("templates/_", "templates/node."))}
+    return collections.defaultdict(str, files), goyaml.load(files["values.yaml"])
+
+
 def pod_and_instance(values):
     """The agent's pod but for its name under which it answers, and that name; with all that only an API server refuses."""
-    chart = read_chart()
-    trees = render(chart, merge_values(goyaml.load(chart["values.yaml"]), values), name="netinit", namespace="mesh")
+    chart, defaults = chart_of_the_node()
+    trees = render(chart, merge_values(defaults, values), name="netinit", namespace="mesh")
     (template,) = [tree["spec"]["template"] for tree in trees if tree["kind"] == "DaemonSet"]
     (instance,) = [word.removeprefix("--instance=") for word in template["spec"]["containers"][0]["args"] if word.startswith("--instance=")]
     return json.dumps(template).replace(instance, "INSTANCE"), instance

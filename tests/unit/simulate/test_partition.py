@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 
 from allpackets import around
-from core import IPV4, parse_listing
+from core import FAMILIES, IPV4, parse_listing, plan
+from goldens import SAMPLE, options_of
 from netinit.base.errors import TooManyPartsError
 from netinit.simulate.listed_rules import load_listing
-from netinit.simulate.ruleset import join_backends
+from netinit.simulate.ruleset import join_backends, load_plan
 from netinit.simulate.symbolic import chain_walk
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.partition import compare
 from netinit.simulate.symbolic.regions import marked
 from netinit.simulate.symbolic.space import OUTBOUND
-from netinit.simulate.trace import UNKNOWN
+from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN
 
 SETS_BIT_1 = "-j MARK --set-xmark 0x1/0x1"
 
@@ -48,6 +49,46 @@ def find_divergent(before, after):
 )
 def test_packets_differ_where_their_marks_end_differently(before, after, marks):
     assert find_divergent(before, after) == find_divergent(after, before) == marks
+
+
+def test_marks_that_differ_by_both_initial_marks_are_found_beside_those_that_differ_by_one():
+    copies = "-j CONNMARK --restore-mark --nfmask 0x2 --ctmask 0x2"
+    first, second, space = load("mangle", [copies, SETS_BIT_1], [])
+    found = [one.region for one in compare(divide(space, first[IPV4]), divide(space, second[IPV4]))]
+    sets, restores = [any(region & marked(space, "mark", one, 3) for region in found) for one in (0, 1)]
+    assert sets
+    assert restores, "the first bit of this packet is set already, and its second one becomes that of its connection"
+
+
+@pytest.mark.parametrize("behaviour", SAMPLE)
+def test_without_paths_all_packets_end_alike_in_fewer_parts(behaviour):
+    made = plan(options_of(behaviour))
+    rulesets = {family: load_plan(made, family) for family in made.families}
+    for space in make_spaces([rulesets], {family: around(family) for family in FAMILIES}, free=True):
+        ruleset = rulesets.get(space.family)
+        with_paths, without = [divide(space, ruleset, keeps_paths=keeps) for keeps in (True, False)]
+        assert not any(compare(with_paths, without))
+        assert not any(part.path for part in without.parts)
+        assert len(without.parts) == len({(part.fate, part.condition, part.reason) for part in without.parts}) <= len(with_paths.parts)
+
+
+def test_without_paths_what_is_uncertain_stays_so():
+    rules = ["-m statistic --mode random --probability 0.5 -j MARK --set-xmark 0x1/0x1", "-p tcp -j DROP"]
+    first, _, space = load("mangle", rules, [])
+    for keeps in (True, False):
+        parts = divide(space, first[IPV4], keeps_paths=keeps).parts
+        assert {(one.fate, one.condition.has_vague_marks) for one in parts} == {(fate, True) for fate in (DROPPED, SENT, DELIVERED)}
+
+
+def test_the_first_difference_takes_less_work_than_all_of_them():
+    ports = [f"-p tcp -m tcp --dport {port} -j MARK --set-xmark {port:#x}" for port in range(1000, 1040)]
+    first, second, space = load("mangle", ports, [])
+    before, after = divide(space, first[IPV4]), divide(space, second[IPV4])
+    space.diagram.work = 0
+    next(compare(before, after))
+    one, space.diagram.work = space.diagram.work, 0
+    assert len(list(compare(before, after))) >= 40
+    assert one < space.diagram.work / 4
 
 
 def test_packets_whose_fate_depends_on_the_order_are_told_by_the_rule_that_departs_from_ours():
