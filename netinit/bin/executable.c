@@ -123,6 +123,8 @@ static const unsigned char *read_file(const struct embedded *file)
     struct block *block = blocks;
     uLongf size = file->unpacked;
 
+    if (file->packed == file->unpacked) /* it is not compressed */
+        return embedded_bytes + file->at + file->within;
     while (block && block->at != file->at)
         block = block->next;
     if (!block) {
