@@ -119,6 +119,7 @@ RUN mkdir -p dev etc proc run sys tmp usr/bin usr/lib/netinit usr/share/doc/neti
  && setcap cap_net_admin,cap_net_raw=p usr/bin/netinit \
  && ln -s netinit usr/bin/istio-iptables \
  && ln -s netinit usr/bin/kubectl-netinit \
+ && ln -s netinit usr/bin/kubectl_complete-netinit \
  && ln -s usr/bin usr/lib . \
  && for package in $PARTS; do \
       dpkg-query --status "$package" >"var/lib/dpkg/status.d/$package" \

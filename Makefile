@@ -103,7 +103,8 @@ wheel: install ## build the wheel and the source archive into dist/, and check t
 	@$(BIN)/python tests/release.py package dist
 
 IMAGES ?= all
-PIECES = dist --home "$(or $(HOME_PAGE),https://example.invalid/netinit)" --images "$(IMAGES)" --engine "$(ENGINE)" --image-flags "$(IMAGE_FLAGS)" --commit "$(COMMIT)"
+EXECUTABLES ?=# a folder of netinit-linux-ARCHITECTURE, of other machines too
+PIECES = dist $(if $(EXECUTABLES),--executables "$(EXECUTABLES)") --home "$(or $(HOME_PAGE),https://example.invalid/netinit)" --images "$(IMAGES)" --engine "$(ENGINE)" --image-flags "$(IMAGE_FLAGS)" --commit "$(COMMIT)"
 release: install $(RELEASE) ## make every piece of a release in dist/, check it, make it again elsewhere with the same bytes, and list the sums; IMAGES= leaves out images, HOME_PAGE=address of the repository
 	@$(if $(or $(ENGINE),$(if $(strip $(IMAGES)),,none)),,echo "neither podman nor docker is installed, which build the images; as root: apt-get install podman; without them: make release IMAGES="; exit 1)
 	@$(BIN)/python tests/release.py build $(PIECES)

@@ -1,7 +1,8 @@
 """The pieces of a release, made from a checkout: `python tests/release.py build FOLDER --home URL --images all`, then `check`, `repeat`, `list`.
 
-`make release` does all four. `build` makes the wheel and the source archive, the chart as Helm packages it, archives of the kubectl plugin (with
-the packages that it needs) and of the GitHub Action, the plugin's manifest for krew, and each image with the list of what it holds. `check` opens
+`make release` does all four. `build` makes the wheel and the source archive, the chart as Helm packages it, each image and the static executable with
+the list of what it holds, archives of the kubectl plugin (of each executable, and one of Python with the packages that it needs, for other machines)
+and of the GitHub Action, and the plugin's manifest for krew. Without images, executables are those of --executables. `check` opens
 every piece, and fails with a line for each that is missing or is of another version. `repeat` builds all of them once more, in another folder,
 under another umask and from nothing, and fails with a line for each that has other bytes: times are SOURCE_DATE_EPOCH. `list` writes SHA256SUMS.
 """
@@ -22,13 +23,26 @@ import sys
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import yaml
 
-from release_images import ImageBuild, build_images, check_images, find_stages, name_files
+from release_images import (
+    PROGRAM,
+    ImageBuild,
+    build_executables,
+    build_images,
+    check_executables,
+    check_images,
+    find_stages,
+    name_architecture,
+    name_executables,
+    name_files,
+    take_executable,
+)
 
 ROOT = Path(__file__).parents[1]
 VENDORED = ("click", "PyYAML")  # what `kubectl netinit` imports; all of it is Python, so that the archive is for every architecture
@@ -56,8 +70,8 @@ def read_version(root: Path = ROOT) -> str:
     return re.search(r'^__version__ = "(.*)"', (root / "netinit/base/version.py").read_text("utf-8"), re.MULTILINE)[1]
 
 
-def name_pieces(version: str, stages: Iterable[str] = ()) -> dict[str, str]:
-    """What a release consists of, with these images: a word for each piece, and its file."""
+def name_pieces(version: str, images: ImageBuild = NO_IMAGES) -> dict[str, str]:
+    """What a release consists of, with these images and executables: a word for each piece, and its file."""
     return {
         "wheel": f"netinit-{version}-py3-none-any.whl",
         "sources": f"netinit-{version}.tar.gz",
@@ -65,8 +79,16 @@ def name_pieces(version: str, stages: Iterable[str] = ()) -> dict[str, str]:
         "plugin": f"kubectl-netinit-{version}.tar.gz",
         "krew": "krew-netinit.yaml",
         "action": f"netinit-action-{version}.tar.gz",
-        **name_files(stages, version),
+        **name_executables(images.architectures),
+        **{f"plugin {one}": f"kubectl-netinit-{version}-linux-{one}.tar.gz" for one in images.architectures},
+        **name_files(images.stages, version),
     }
+
+
+def join(words: Iterable[str]) -> str:
+    """Words as a list in a sentence."""
+    *first, last = [one for one in words if one]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 # ---- build --------------------------------------------------------------------------------------------------------------
@@ -108,15 +130,19 @@ def build(folder: Path, home: str, root: Path = ROOT, images: ImageBuild = NO_IM
         for old in folder.glob(pattern):
             old.unlink()
     version, epoch = read_version(root), int(os.environ.get("SOURCE_DATE_EPOCH", "315532800"))
-    names = name_pieces(version)
+    names = name_pieces(version, images)
     build_package(folder, root)
+    build_executables(folder, root, version, images)
     chart = root / "netinit/data/chart"
     files = [(f"netinit/{path.relative_to(chart)}", path.read_bytes(), 0o644) for path in sorted(chart.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
     write_archive(folder / names["chart"], files, epoch)
     write_archive(folder / names["plugin"], [*_list_plugin(folder / names["wheel"], root)], epoch)
     write_archive(folder / names["action"], [*_list_action(folder / names["wheel"], root)], epoch)
-    digest = hash_file(folder / names["plugin"])
-    (folder / names["krew"]).write_text(render_krew(version, home, names["plugin"], digest), "utf-8")
+    for one in images.architectures:
+        write_archive(folder / names[f"plugin {one}"], _list_executable_plugin(folder, one, root), epoch)
+    archives = {one: names[f"plugin {one}"] for one in images.architectures} | {"": names["plugin"]}
+    sums = {name: hash_file(folder / name) for name in archives.values()}
+    (folder / names["krew"]).write_text(render_krew(version, home, archives, sums), "utf-8")
     build_images(folder, root, version, images)
 
 
@@ -149,6 +175,15 @@ def _list_plugin(wheel: Path, root: Path) -> Iterator[tuple[str, bytes, int]]:
                 yield f"lib/{file}", Path(file.locate()).read_bytes(), 0o644
 
 
+def _list_executable_plugin(folder: Path, architecture: str, root: Path) -> list[tuple[str, bytes, int]]:
+    program, _, licences = (folder / name for name in name_executables([architecture]).values())
+    return [
+        ("kubectl-netinit", program.read_bytes(), 0o755),
+        ("LICENSE", (root / "LICENSE").read_bytes(), 0o644),
+        ("licences.txt", licences.read_bytes(), 0o644),
+    ]
+
+
 def write_archive(path: Path, files: Iterable[tuple[str, bytes, int]], epoch: int) -> None:
     """A tar.gz whose bytes follow from the files' names, contents and modes alone."""
     plain = io.BytesIO()
@@ -161,18 +196,24 @@ def write_archive(path: Path, files: Iterable[tuple[str, bytes, int]], epoch: in
         packed.write(plain.getvalue())
 
 
-def render_krew(version: str, home: str, archive: str, digest: str) -> str:
-    """The manifest for krew's index."""
+def render_krew(version: str, home: str, archives: Mapping[str, str], sums: Mapping[str, str]) -> str:
+    """The manifest for krew's index. `archives`: the archive of each architecture, and that of Python for others as "" ; `sums` of each."""
+    others = [{"key": "arch", "operator": "NotIn", "values": [one for one in archives if one]}] if len(archives) > 1 else []
+    caveats = "Live rules are read through netinit's node agent or an ephemeral container."
+    python = f"It needs Python 3.11 or newer as python3{f', but on {join(archives)}' if others else ''}."
     text = "Explains, audits, compares and repairs the iptables and nftables rules of pods in a service mesh, with your kubectl and your rights."
     tree = {
         "apiVersion": "krew.googlecontainertools.github.com/v1alpha2", "kind": "Plugin", "metadata": {"name": "netinit"},
         "spec": {
             "version": f"v{version}", "homepage": home, "shortDescription": "Explain and audit the rules of pods in a mesh", "description": text,
-            "caveats": "It needs Python 3.11 or newer as python3. Live rules are read through netinit's node agent or an ephemeral container.",
+            "caveats": f"{python} {caveats}",
             "platforms": [{
-                "selector": {"matchExpressions": [{"key": "os", "operator": "In", "values": ["linux"]}]},
-                "uri": f"{home}/releases/download/v{version}/{archive}", "sha256": digest, "bin": "kubectl-netinit",
-            }],
+                "selector": {"matchExpressions": [
+                    {"key": "os", "operator": "In", "values": ["linux"]},
+                    *([{"key": "arch", "operator": "In", "values": [one]}] if one else others),
+                ]},
+                "uri": f"{home}/releases/download/v{version}/{name}", "sha256": sums[name], "bin": "kubectl-netinit",
+            } for one, name in archives.items()],
         },
     }  # fmt: skip
     return yaml.safe_dump(tree, sort_keys=False, width=1000)
@@ -181,10 +222,10 @@ def render_krew(version: str, home: str, archive: str, digest: str) -> str:
 # ---- check --------------------------------------------------------------------------------------------------------------
 
 
-def check(folder: Path, root: Path = ROOT, tag: str = "", stages: Iterable[str] = ()) -> list[str]:
-    """A line for each piece that is missing or wrong; none where the release with the images of these stages is whole."""
+def check(folder: Path, root: Path = ROOT, tag: str = "", images: ImageBuild = NO_IMAGES) -> list[str]:
+    """A line for each piece that is missing or wrong; none where the release with these images and executables is whole."""
     version = read_version(root)
-    names = name_pieces(version, stages)
+    names = name_pieces(version, images)
     wrong = [f"{word}: {name} is missing" for word, name in names.items() if not (folder / name).is_file()]
     wrong += [f"tag: {tag} is not v{version}, the version of the sources"] * bool(tag and tag != f"v{version}")
     wrong += _check_texts(root, version, tagged=bool(tag))
@@ -196,7 +237,8 @@ def check(folder: Path, root: Path = ROOT, tag: str = "", stages: Iterable[str] 
         _check_chart(folder / names["chart"], version),
         _check_plugin(folder, names, version, tagged=bool(tag)),
         _check_action(folder / names["action"], folder / names["wheel"]),
-        check_images(folder, stages, version),
+        check_executables(folder, images.architectures, version),
+        check_images(folder, images.stages, version),
     )
     return [*wrong, *[line for lines in opened for line in lines]]
 
@@ -253,14 +295,19 @@ def _check_chart(path: Path, version: str) -> Iterator[str]:
 
 def _check_plugin(folder: Path, names: dict[str, str], version: str, *, tagged: bool) -> Iterator[str]:
     manifest = yaml.safe_load((folder / names["krew"]).read_text("utf-8"))
-    (platform,) = manifest["spec"]["platforms"]
-    if platform["sha256"] != hash_file(folder / names["plugin"]):
-        yield f"krew: its sum is not that of {names['plugin']}"
-    if manifest["spec"]["version"] != f"v{version}" or not platform["uri"].endswith(f"/v{version}/{names['plugin']}"):
-        yield f"krew: it is not of {version}"
-    if tagged and ".invalid/" in platform["uri"]:
-        yield f"krew: {platform['uri']} is no address; HOME_PAGE gives that of the repository"
-    yield from _try(folder / names["plugin"], partial(_start_plugin, platform["bin"]))
+    platforms = manifest["spec"]["platforms"]
+    archives = [name for word, name in names.items() if word == "plugin" or word.startswith("plugin ")]
+    if manifest["spec"]["version"] != f"v{version}" or {f"v{version}/{name}" for name in archives} != {"/".join(one["uri"].split("/")[-2:]) for one in platforms}:
+        yield f"krew: it is not of {version}, or not of {join(archives)}"
+        return
+    for platform in platforms:
+        archive = platform["uri"].rpartition("/")[2]
+        if platform["sha256"] != hash_file(folder / archive):
+            yield f"krew: its sum is not that of {archive}"
+        if tagged and ".invalid/" in platform["uri"]:
+            yield f"krew: {platform['uri']} is no address; HOME_PAGE gives that of the repository"
+        if archive == names["plugin"] or archive == names.get(f"plugin {name_architecture()}"):
+            yield from _try(folder / archive, partial(_start_plugin, platform["bin"]))
 
 
 def _start_plugin(program: str, place: str) -> Iterator[str]:
@@ -308,9 +355,8 @@ def repeat(folder: Path, home: str, images: ImageBuild = NO_IMAGES) -> list[str]
     with tempfile.TemporaryDirectory(prefix="netinit-release-") as place, _with_umask(0o077):
         sources, again = Path(place, "another checkout"), Path(place, "dist")
         copy_sources(ROOT, sources)
-        fresh = ImageBuild(stages=images.stages, engine=images.engine, flags=f"--no-cache {images.flags}", commit=images.commit)
-        build(again, home, sources, fresh)
-        return compare(folder, again, name_pieces(read_version(), images.stages))
+        build(again, home, sources, replace(images, flags=f"--no-cache {images.flags}"))
+        return compare(folder, again, name_pieces(read_version(), images))
 
 
 def compare(folder: Path, again: Path, names: dict[str, str]) -> list[str]:
@@ -328,18 +374,18 @@ def _with_umask(mask: int) -> Iterator[None]:
         os.umask(before)
 
 
-def write_list(folder: Path, stages: Iterable[str]) -> str:
+def write_list(folder: Path, images: ImageBuild = NO_IMAGES) -> str:
     """Writes SHA256SUMS, which `sha256sum --check` reads, and returns it with a word and the size of each piece."""
-    names = name_pieces(read_version(), stages)
+    names = name_pieces(read_version(), images)
     sums = {name: hash_file(folder / name) for name in names.values()}
     (folder / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())), "utf-8")
-    return "".join(f"{word:14} {sums[name]}  {(folder / name).stat().st_size:>11,}  {name}\n" for word, name in names.items())
+    return "".join(f"{word:26} {sums[name]}  {(folder / name).stat().st_size:>11,}  {name}\n" for word, name in names.items())
 
 
 def main(words: list[str]) -> int:
     """Does one of the steps."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("package", "build", "check", "repeat", "list"))
+    parser.add_argument("what", choices=("package", "executable", "build", "check", "repeat", "list"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--home", default="https://example.invalid/netinit", help="the address of the repository")
     parser.add_argument("--tag", default="", help="the tag that is released")
@@ -347,23 +393,30 @@ def main(words: list[str]) -> int:
     parser.add_argument("--engine", default="", help="podman or docker")
     parser.add_argument("--image-flags", default="", help="further flags of the engine's build")
     parser.add_argument("--commit", default="", help="the commit that images name")
+    parser.add_argument("--executables", type=Path, help="a folder of executables that have been made, instead of this machine's from its image")
+    parser.add_argument("--rootfs", type=Path, help="for executable: the files of its image")
+    parser.add_argument("--architecture", default=name_architecture(), help="for executable: of which it is")
     given = parser.parse_args(words)
     stages = find_stages() if given.images == "all" else tuple(given.images.split())
     if stages and not given.engine:
         parser.error("--images wants --engine: podman or docker; without images: --images=")
-    images = ImageBuild(stages=stages, engine=given.engine, flags=given.image_flags, commit=given.commit)
+    if given.executables and not [*given.executables.glob(f"{PROGRAM}*")]:
+        parser.error(f"--executables: {given.executables} holds no {PROGRAM}…")
+    images = ImageBuild(stages=stages, engine=given.engine, flags=given.image_flags, commit=given.commit, executables=given.executables)
     wrong = []
     match given.what:
         case "package":
             build_package(given.folder)
+        case "executable":
+            take_executable(given.rootfs, given.folder, given.architecture)
         case "build":
             build(given.folder, given.home, images=images)
         case "check":
-            wrong = check(given.folder, tag=given.tag, stages=stages)
+            wrong = check(given.folder, tag=given.tag, images=images)
         case "repeat":
             wrong = repeat(given.folder, given.home, images)
         case "list":
-            print(write_list(given.folder, stages), end="")
+            print(write_list(given.folder, images), end="")
             print("two builds gave the same bytes" + ("" if stages else "; images are left out"))
     for line in wrong:
         print(line, file=sys.stderr)

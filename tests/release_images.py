@@ -1,4 +1,5 @@
-"""The images of a release as files: an OCI archive of each with the list of what it holds (SBOM), made by podman or docker and opened again.
+"""The images of a release as files: an OCI archive of each with the list of what it holds (SBOM), made by podman or docker and opened again;
+and the static executable out of its image, with its list and its licences.
 
 `python tests/release_images.py IMAGE FILE --engine podman` writes the list of an image that is there (`make sbom`).
 """
@@ -6,12 +7,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import io
 import json
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,22 +23,40 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from executable_commands import try_commands
 from image_licenses import IMAGES, read_debian_packages, read_label
 
 ROOT = Path(__file__).parents[1]
 WRITER = Path(__file__).with_name("e2e") / "sbom.py"
+LICENCES = ("LGPL-2.1", "GPL-2", "GPL-3", "Apache-2.0")  # whose texts Debian keeps in one place; copyright files refer to them
 BUILDING = 1800  # seconds for one image: a slow mirror, not a hanging one
 ENTRY = ["/usr/bin/netinit"]
+MACHINES = {"amd64": 62, "arm64": 183}  # e_machine of elf.h
+PROGRAM = "netinit-linux-"  # how the file of an executable is called, before its architecture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageBuild:
-    """How the images of a release are built: `flags` go to the engine's build; `commit` is the label org.opencontainers.image.revision."""
+    """How the images of a release are built: `flags` go to the engine's build; `commit` is the label org.opencontainers.image.revision.
+
+    `executables` is a folder of executables that have been made, of other machines too; without it, this machine's is made with the images.
+    """
 
     stages: tuple[str, ...] = ()
     engine: str = ""
     flags: str = ""
     commit: str = ""
+    executables: Path | None = None
+
+    @property
+    def architectures(self) -> tuple[str, ...]:
+        """Those of the executables."""
+        if self.executables:
+            return tuple(sorted(path.name.removeprefix(PROGRAM) for path in self.executables.glob(f"{PROGRAM}*") if not path.suffix))
+        return (name_architecture(),) if self.stages else ()
+
+
+EXECUTABLE = "init"  # the stage of the image that holds the static executable
 
 
 def find_stages(root: Path = ROOT) -> tuple[str, ...]:
@@ -63,14 +84,55 @@ def name_files(stages: Iterable[str], version: str) -> dict[str, str]:
     return files
 
 
+def name_executables(architectures: Iterable[str]) -> dict[str, str]:
+    """A word and a file for each executable, for the list of what it holds, and for the licences of that."""
+    files = {}
+    for one in architectures:
+        name = f"{PROGRAM}{one}"
+        files |= {f"executable {one}": name, f"executable sbom {one}": f"{name}.cdx.json", f"executable licences {one}": f"{name}.licences.txt"}
+    return files
+
+
 def build_images(folder: Path, root: Path, version: str, plan: ImageBuild) -> None:
     """Builds the images of the sources in `root` with the project's own command, and writes their files into the folder."""
     for stage in plan.stages:
-        image, names = f"{name_image(stage)}:{version}", name_files([stage], version)
-        variables = [f"ENGINE={plan.engine}", f"IMAGE={image}", f"COMMIT={plan.commit}", f"IMAGE_FLAGS=--target {stage} {plan.flags}"]
-        _run("make", "--no-print-directory", "-C", str(root), "image", *variables)
+        image, names = _build_image(stage, root, version, plan), name_files([stage], version)
         save_image(image, folder / names[f"image {stage}"], plan.engine)
         write_sbom(image, folder / names[f"sbom {stage}"], plan.engine)
+
+
+def _build_image(stage: str, root: Path, version: str, plan: ImageBuild) -> str:
+    image = f"{name_image(stage)}:{version}"
+    variables = [f"ENGINE={plan.engine}", f"IMAGE={image}", f"COMMIT={plan.commit}", f"IMAGE_FLAGS=--target {stage} {plan.flags}"]
+    _run("make", "--no-print-directory", "-C", str(root), "image", *variables)
+    return image
+
+
+def build_executables(folder: Path, root: Path, version: str, plan: ImageBuild) -> None:
+    """Writes the files of the executables that have been made, or else makes this machine's out of its image."""
+    if plan.executables:
+        for name in name_executables(plan.architectures).values():
+            shutil.copyfile(plan.executables / name, folder / name)
+            if name.startswith(PROGRAM) and "." not in name:
+                (folder / name).chmod(0o755)
+    elif plan.stages:
+        with _unpacked(_build_image(EXECUTABLE, root, version, plan), plan.engine) as rootfs:
+            take_executable(rootfs, folder, name_architecture())
+
+
+def take_executable(rootfs: Path, folder: Path, architecture: str) -> None:
+    """Writes the files of the executable in an image's files. Its licences are those of the packages that it is linked of."""
+    program, sbom, licences = (folder / name for name in name_executables([architecture]).values())
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(rootfs / ENTRY[0].removeprefix("/"), program)
+    program.chmod(0o755)
+    _run(sys.executable, str(WRITER), str(rootfs), str(sbom))
+    documents = rootfs / "usr/share/doc"
+    told = [documents / "netinit/LICENSE", documents / "netinit/relink", *sorted(documents.glob("*/copyright"))]
+    told += sorted(path for path in rootfs.glob("usr/lib/netinit/*.dist-info/**/*") if path.name.startswith(("LICENSE", "LICENCE")))
+    told += [rootfs / "usr/share/common-licenses" / name for name in LICENCES]
+    parts = [f"==== {path.relative_to(rootfs)}\n\n{path.read_text('utf-8', 'replace').rstrip()}\n" for path in told]
+    licences.write_text("\n".join(parts), "utf-8")
 
 
 def save_image(image: str, path: Path, engine: str) -> None:
@@ -88,6 +150,14 @@ def save_image(image: str, path: Path, engine: str) -> None:
 
 def write_sbom(image: str, path: Path, engine: str) -> None:
     """Writes what an image holds as CycloneDX; nothing of it is run."""
+    with _unpacked(image, engine) as rootfs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _run(sys.executable, str(WRITER), str(rootfs), str(path))
+
+
+@contextlib.contextmanager
+def _unpacked(image: str, engine: str) -> Iterator[Path]:
+    """The files of an image, in a folder for a while."""
     with tempfile.TemporaryDirectory() as place:
         container = _run(engine, "create", image, "--version").strip()
         try:
@@ -96,8 +166,7 @@ def write_sbom(image: str, path: Path, engine: str) -> None:
             rootfs = Path(place, "rootfs")
             rootfs.mkdir()
             _run("tar", "--extract", "--no-same-owner", "--file", str(files), "--directory", str(rootfs))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _run(sys.executable, str(WRITER), str(rootfs), str(path))
+            yield rootfs
         finally:
             _run(engine, "rm", container)
 
@@ -118,13 +187,39 @@ def check_images(folder: Path, stages: Iterable[str], version: str) -> Iterator[
     for stage in stages:
         names = name_files([stage], version)
         yield from (f"image {stage}: {line}" for line in _check_archive(folder / names[f"image {stage}"], stage, version))
-        told = json.loads((folder / names[f"sbom {stage}"]).read_text("utf-8"))
-        subject = told.get("metadata", {}).get("component", {})
-        if (told.get("bomFormat"), subject.get("name"), subject.get("version")) != ("CycloneDX", "netinit", version):
-            yield f"sbom {stage}: it does not describe netinit {version}"
-        missing = {*read_debian_packages(IMAGES[stage][0])} - {one["name"] for one in told.get("components", ())}
-        if missing:
-            yield f"sbom {stage}: packages are missing: {', '.join(sorted(missing))}"
+        yield from (f"sbom {stage}: {line}" for line in _check_sbom(folder / names[f"sbom {stage}"], stage, version))
+
+
+def _check_sbom(path: Path, stage: str, version: str) -> Iterator[str]:
+    told = json.loads(path.read_text("utf-8"))
+    subject = told.get("metadata", {}).get("component", {})
+    if (told.get("bomFormat"), subject.get("name"), subject.get("version")) != ("CycloneDX", "netinit", version):
+        yield f"it does not describe netinit {version}"
+    missing = {*read_debian_packages(IMAGES[stage][0])} - {one["name"] for one in told.get("components", ())}
+    if missing:
+        yield f"packages are missing: {', '.join(sorted(missing))}"
+
+
+def check_executables(folder: Path, architectures: Iterable[str], version: str) -> Iterator[str]:
+    """A line for everything that is wrong with the files of executables; this machine's is started."""
+    for one in architectures:
+        program, sbom, licences = (folder / name for name in name_executables([one]).values())
+        with program.open("rb") as file:
+            start = file.read(20)
+        if (start[:4], int.from_bytes(start[18:20], "little")) != (b"\x7fELF", MACHINES.get(one)):
+            yield f"executable {one}: it is no program for {one}"
+        elif one == name_architecture():
+            done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=60)
+            if done.stdout != f"netinit {version}\n":
+                yield f"executable {one}: --version ended with {done.returncode}: {(done.stdout + done.stderr).strip()}"
+            else:
+                yield from (f"executable {one}: {line}" for line in try_commands(str(program)))
+        yield from (f"executable sbom {one}: {line}" for line in _check_sbom(sbom, EXECUTABLE, version))
+        text = licences.read_text("utf-8")
+        wanted = [f"usr/share/doc/{package}/copyright" for package in read_debian_packages(IMAGES[EXECUTABLE][0])]
+        for name in (*wanted, "usr/share/doc/netinit/relink", "usr/share/common-licenses/LGPL-2.1"):
+            if f"==== {name}\n" not in text:
+                yield f"executable licences {one}: {name} is missing"
 
 
 def _check_archive(path: Path, stage: str, version: str) -> Iterator[str]:

@@ -14,3 +14,10 @@ def read_data(name: str) -> str:
         return text
     with open(_FOLDER + name, encoding="utf-8") as file:  # noqa: PTH123 - see above
         return file.read()
+
+
+def read_folder(name: str) -> dict[str, str]:
+    """The texts of the files in a folder of the executable's data, by their paths in it."""
+    start = f"{_FOLDER}{name}/"
+    found = sorted(path for path in embedded.names() if path.startswith(start))
+    return {path[len(start) :]: embedded.read(path).decode("utf-8") for path in found}

@@ -33,6 +33,8 @@
 #define FINDER "netinit.cli.embedded"
 #define KUBECTL_NAME "kubectl-netinit"
 #define KUBECTL "kubectl"
+#define COMPLETE_NAME "kubectl_complete-netinit"
+#define COMPLETE "complete"
 #define MOST_NAME 200 /* bytes of a module's name: the longest have 60 */
 #define MOST_PATH (2 * MOST_NAME)
 
@@ -121,6 +123,8 @@ static const unsigned char *read_file(const struct embedded *file)
     struct block *block = blocks;
     uLongf size = file->unpacked;
 
+    if (file->packed == file->unpacked) /* it is not compressed */
+        return embedded_bytes + file->at + file->within;
     while (block && block->at != file->at)
         block = block->next;
     if (!block) {
@@ -515,12 +519,23 @@ static void initialize(int count, char **words)
     fail(_Py_InitializeMain());
 }
 
+/* Whether a command may start kubectl. */
+static int asks_kubectl(const char *command)
+{
+    static const char *const commands[] = {KUBECTL, "check-inject", "inject", "kube-inject", "webhook"};
+
+    for (size_t at = 0; at < sizeof commands / sizeof *commands; at++)
+        if (!strcmp(command, commands[at]))
+            return 1;
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const char *slash = argc ? strrchr(argv[0], '/') : NULL;
     const char *name = slash ? slash + 1 : argc ? argv[0] : "";
-    int as_plugin = !strcmp(name, KUBECTL_NAME), given = argc ? argc - 1 : 0, count = 0;
-    char **words = calloc((size_t)given + 3, sizeof *words);
+    int completes = !strcmp(name, COMPLETE_NAME), as_plugin = completes || !strcmp(name, KUBECTL_NAME), given = argc ? argc - 1 : 0, count = 0;
+    char **words = calloc((size_t)given + 5, sizeof *words);
 
     if (!words) {
         fputs("netinit: no memory\n", stderr);
@@ -529,9 +544,13 @@ int main(int argc, char **argv)
     words[count++] = argc && !as_plugin ? argv[0] : "netinit";
     if (as_plugin)
         words[count++] = KUBECTL;
+    if (completes) {
+        words[count++] = COMPLETE;
+        words[count++] = "--";
+    }
     memcpy(words + count, argv + !!argc, (size_t)given * sizeof *words);
     count += given;
-    if (count < 2 || strcmp(words[1], KUBECTL))
+    if (count < 2 || !asks_kubectl(words[1]))
         unsetenv("PATH"); /* netinit looks for programs in the usual folders; kubectl is where its user has it */
     use_capabilities();
     set_apart(embedded_bytes, rodata_seldom_end);

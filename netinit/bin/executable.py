@@ -23,15 +23,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # isolated, Python does not
 from static_code import StaticCode
 
-# Servers, the node's agent and its records, what reads the chart, and what speaks TLS: OpenSSL, and packages of compiled code, are
-# not in the executable. Nor is the laboratory, whose pods start a shell, the demonstration in it, nor the report, which reads sources.
+# Servers, the node's agent and its records, and what speaks TLS: OpenSSL, and packages of compiled code, are not in the executable,
+# which asks clusters by kubectl. Nor is the laboratory, whose pods start a shell, nor the demonstration in it.
 LEFT_OUT = (
-    "netinit.bin", "netinit.cli.demo", "netinit.cli.imports", "netinit.cli.node", "netinit.cli.rootless",
-    "netinit.cli.webhook", "netinit.installation", "netinit.kube", "netinit.kubectl.cluster_doctor", "netinit.kubectl.preflight",
-    "netinit.kubectl.redaction", "netinit.kubectl.report", "netinit.lab", "netinit.node", "netinit.serving", "netinit.testing",
-    "netinit.webhook",
+    "cryptography", "netinit.bin", "netinit.cli.demo", "netinit.cli.imports", "netinit.cli.node", "netinit.cli.rootless",
+    "netinit.cli.webhook.compare", "netinit.cli.webhook.serve", "netinit.installation.comparison", "netinit.kube.access",
+    "netinit.kube.client", "netinit.kube.one_request", "netinit.kube.service_account", "netinit.lab", "netinit.node",
+    "netinit.serving", "netinit.testing", "netinit.webhook",
 )  # fmt: skip
-KEPT = ("netinit.node", "netinit.node.settings")  # where an agent answers
+# Of those: where an agent answers, and what finds the certificates of an installation.
+KEPT = ("netinit.node", "netinit.node.settings", "netinit.serving", "netinit.serving.certificates")
 # Of packages and of Python's library: what is for terminals, tests, archives, mail and other systems, what starts processes of
 # Python, servers and clients, and readers of XML, which is only written.
 LEFT_OUT_OF_OTHERS = (
@@ -41,7 +42,7 @@ LEFT_OUT_OF_OTHERS = (
     "lzma", "mimetypes", "multiprocessing", "nturl2path", "pdb", "plistlib", "py_compile", "pydoc", "pydoc_data", "quopri",
     "rlcompleter", "sitecustomize", "smtplib", "socketserver", "sqlite3", "ssl", "statistics", "tarfile", "test", "tracemalloc",
     "tty", "unittest", "urllib.error", "urllib.request", "urllib.response", "usercustomize", "webbrowser", "xml.dom",
-    "xml.etree", "xml.parsers", "xml.sax.expatreader", "xmlrpc", "zipfile", "zipimport",
+    "xml.etree", "xml.parsers", "xml.sax.expatreader", "xmlrpc", "yaml.cyaml", "zipfile", "zipimport",
 )  # fmt: skip
 ENCODINGS = ("encodings.ascii", "encodings.idna", "encodings.latin_1", "stringprep")
 SYSTEM_DATA = "_sysconfigdata_"  # how the module's name begins that zoneinfo reads
@@ -74,7 +75,9 @@ SELDOM = (
     "odictobject", "parser", "pegen*", "pystrhex", "pystrtod", "pythonrun", "sha*module", "sre", "string_parser",
     "symtable", "tokenizer", "unicodedata", "zlibmodule",
 )  # fmt: skip
-BLOCK = 1 << 16  # bytes that are compressed together: more gain little, and take longer to unpack
+BLOCK = 1 << 14  # bytes that are compressed together: more gain little, and take longer to unpack
+# What every command for people imports is not compressed: with it, these commands start as fast as the package does.
+SHARED = "netinit.cli.group"
 FOREIGN = ("data", "dist-packages", "site-packages", "test", "tests")  # folders of no modules that count
 
 
@@ -229,25 +232,25 @@ def dump(value: Any) -> bytes:
 
 
 class Blocks:
-    """modules.bin: files one after the other, some of them compressed together."""
+    """modules.bin: files one after the other, most of them compressed, some together."""
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.places: dict[str, str] = {}  # file -> the block's place, packed size and size, and its own place and size in it
         self._open: dict[str, bytes] = {}
 
-    def add(self, name: str, raw: bytes) -> None:
+    def add(self, name: str, raw: bytes, *, compress: bool = True) -> None:
         """Add a file."""
         self._open[name] = raw
-        if sum(map(len, self._open.values())) >= BLOCK:
+        if compress and sum(map(len, self._open.values())) >= BLOCK:
             self.close()
 
-    def close(self) -> None:
-        """Compress what has been added, if anything."""
+    def close(self, *, compress: bool = True) -> None:
+        """End the block of what has been added, if anything, compressed or as it is."""
         if not self._open:
             return
         raw = b"".join(self._open.values())
-        packed = zlib.compress(raw, 9)
+        packed = zlib.compress(raw, 9) if compress else raw
         within = 0
         for name, one in self._open.items():
             self.places[name] = f"{len(self.content)}, {len(packed)}, {len(raw)}, {within}, {len(one)}"
@@ -324,13 +327,16 @@ def main(output: Path, library: Path, headers: Path, packages: Path) -> None:
     frozen = {name: static.add(compile_module(sources, own, f"<frozen {own}>")) for name, own in FROZEN.items()}
     numbers = {name: static.add(compile_module(sources, name)) for name in find_static(sources, chosen)}
     blocks = Blocks()
-    for name in chosen:
-        if name not in numbers:
-            blocks.add(name, dump(compile_module(sources, name)))
-    for path in sorted((packages / "netinit" / "data").iterdir()):
-        if path.is_file():
+    shared = _close(sources, chosen, [SHARED])
+    for compress in (False, True):
+        for name in chosen:
+            if name not in numbers and compress == (name not in shared):
+                blocks.add(name, dump(compile_module(sources, name)), compress=compress)
+        blocks.close(compress=compress)
+    for path in sorted((packages / "netinit" / "data").rglob("*")):
+        if path.is_file() and path.parent.name != "__pycache__":
             blocks.close()  # each for itself: what reads one needs no other
-            blocks.add(f"netinit/data/{path.name}", path.read_bytes())
+            blocks.add(str(path.relative_to(packages)), path.read_bytes())
     blocks.close()
     packages_of = {name: int(sources.is_package(name)) for name in chosen}
     rows = [(name, place, -1, packages_of.get(name, 0)) for name, place in blocks.places.items()]

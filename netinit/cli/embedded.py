@@ -64,6 +64,7 @@ class Package:
         if not _netinit.find(path):
             raise ImportError(path)
         self._start = f"{path}."
+        self.find_spec = EmbeddedLoader().find_spec
 
     def iter_modules(self, prefix: str = "") -> list[tuple[str, bool]]:
         """The names of the modules after a prefix, and whether each is a package."""
@@ -72,4 +73,4 @@ class Package:
 
 
 sys.meta_path[:] = [EmbeddedLoader(), *sys.meta_path[:2]]  # those of built-in and frozen modules; no folder is searched
-sys.path_hooks[:] = [Package]  # type: ignore[list-item] # for pkgutil; no module is found by it
+sys.path_hooks[:] = [Package]  # for pkgutil; no module is found by it

@@ -19,6 +19,7 @@ from netinit.options import Options
 from netinit.options.declare import extract_flags
 from netinit.options.kinds import quote_value, suggest
 
+SERVERS = ("node", "webhook")  # commands with images of their own
 APPLIES = ("apply", "istio-iptables")  # the init container's commands
 
 
@@ -50,7 +51,10 @@ class LazyGroup(click.Group):
         if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             known = self.list_commands(ctx)
             if EMBEDDED and args[0] in self.commands_there:
-                raise OptionError(f"{args[0]} is not in this executable: install the package, or use the webhook's or node's image")
+                name = args[0] if self.commands_there is COMMANDS else f"{self.name} {args[0]}"
+                image = name.partition(" ")[0] if name.partition(" ")[0] in SERVERS else ""
+                remedy = f"install the package{f', or use the image netinit-{image}' if image else ''}"
+                raise OptionError(f"{name} is not in this executable: {remedy}")
             hint = suggest(args[0], known) or f"commands: {', '.join(known)}"
             raise OptionError(f"{quote_value(args[0])} is not a command; {hint}")
         return super().resolve_command(ctx, args)

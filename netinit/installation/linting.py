@@ -14,6 +14,7 @@ from typing import Any
 
 from netinit.base.documentation import address_of
 from netinit.base.errors import ConfigError, NetinitError
+from netinit.base.system import EMBEDDED
 from netinit.base.tree import Tree, mapping, sequence, string, strings
 from netinit.inject.adding.config import load_config
 from netinit.inject.adding.settings import Settings
@@ -328,10 +329,11 @@ class Hook:
             bundle = base64.b64decode(text, validate=True).decode()
             ends = [describe(one).until for one in split_pem(bundle)]
         except ImportError:  # a plugin of kubectl has no such package beside it
+            why = "this executable reads no certificates" if EMBEDDED else "the Python package cryptography is not installed"
             yield InstallationFinding(
                 WARNING, BUNDLE_UNREAD, self.subject,
-                "its caBundle is not judged: the Python package cryptography is not installed",
-                "pip install cryptography",
+                f"its caBundle is not judged: {why}",
+                "pip install netinit cryptography" if EMBEDDED else "pip install cryptography",
             )  # fmt: skip
             return
         except (binascii.Error, UnicodeDecodeError, ConfigError) as error:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, find_hooks, metadata_of
-from netinit.kube import client as api
-from netinit.kube.access import find_access
-from netinit.kube.client import Client, Resource
-from netinit.kube.one_request import ask_once
+from netinit.kube import resources as api
+from netinit.kube.reading import Reads, open_cluster
+from netinit.kube.resources import Resource
 
 _LINTED = (
     api.WEBHOOK_CONFIGURATIONS, api.SERVICES, api.ENDPOINT_SLICES, api.ENDPOINTS, api.DEPLOYMENTS,
@@ -22,10 +21,11 @@ _CONTROLLERS = {resource.kind for resource in _WORKLOADS} | {"ReplicaSet", "Repl
 
 def survey(context: str, kubeconfig: str) -> tuple[list[Tree], dict[str, str]]:
     """Return the objects to lint, and why kinds were not read. Raises ClusterError if webhooks cannot be read."""
-    return ask_once(find_access(kubeconfig=kubeconfig, context=context), _survey)
+    surveyed: tuple[list[Tree], dict[str, str]] = open_cluster(kubeconfig=kubeconfig, context=context)(_survey)
+    return surveyed
 
 
-async def _survey(client: Client) -> tuple[list[Tree], dict[str, str]]:
+async def _survey(client: Reads) -> tuple[list[Tree], dict[str, str]]:
     trees: list[Tree] = []
     unread: dict[str, str] = {}
 
@@ -50,13 +50,13 @@ async def _survey(client: Client) -> tuple[list[Tree], dict[str, str]]:
 def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
     """Return the workloads not owned by another one; in all namespaces if `namespace` is empty. Raises ClusterError."""
 
-    async def ask(client: Client) -> list[Tree]:
+    async def ask(client: Reads) -> list[Tree]:
         return [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
 
-    found = ask_once(find_access(kubeconfig=kubeconfig, context=context), ask)
+    found = open_cluster(kubeconfig=kubeconfig, context=context)(ask)
     owners = [sequence(metadata_of(tree).get("ownerReferences")) for tree in found]
     return [tree for tree, of in zip(found, owners, strict=True) if not any(mapping(one).get("kind") in _CONTROLLERS for one in of)]
 
 
-async def _list(client: Client, resource: Resource, namespace: str = "", *, fields: str = "") -> list[Tree]:
+async def _list(client: Reads, resource: Resource, namespace: str = "", *, fields: str = "") -> list[Tree]:
     return [resource.typed(tree) for tree in (await client.list(resource, namespace, fields=fields))[0]]

@@ -78,6 +78,8 @@ def advise(*capabilities: str, reading: bool = False) -> str:
     root = posix.geteuid() == 0
     names = ", ".join(capabilities)
     situation = find_situation()
+    if not read_text("/proc/self/status"):
+        return "or /proc, which shows capabilities, is not mounted: mount -t proc proc /proc"
     if situation == PERSON:
         return f"this root lacks {names}: run it where root has all rights" if root else "run it as root (sudo)"
     # The capability is in the bounding set but not effective: the program, or its user, does not get it.

@@ -1,4 +1,4 @@
-"""Requests to the API, each with a deadline and a size limit, the resources that they are about, and caches of those.
+"""Requests to the API, each with a deadline and a size limit, and caches of resources.
 
 Objects are plain trees; every failure is a ClusterError.
 
@@ -18,7 +18,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
-from urllib.parse import quote
 
 import httpx2
 
@@ -26,9 +25,8 @@ from netinit.base.errors import ClusterError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
 from netinit.kube.access import Access, Credentials, make_context
+from netinit.kube.resources import EVENTS, GONE, MERGE_PATCH, NOT_FOUND, Resource, name_of
 
-JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
-NOT_FOUND, CONFLICT, GONE = 404, 409, 410
 _PAGE = 500  # objects of a list at a time
 _MAX_BYTES = 64 << 20  # bytes of an answer
 _MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
@@ -39,53 +37,6 @@ _FIRST_PAUSE, _MAX_PAUSE = 0.5, 30.0  # seconds after errors
 _UNKNOWN_RESOURCE_SECONDS = 60.0  # until a resource that the cluster does not know is listed again
 _LIST_AFTER = 3  # consecutive errors
 _SLACK = 15.0  # seconds that a silent watch may last beyond its end
-
-
-@dataclass(frozen=True, slots=True)
-class Resource:
-    """A resource: group and version as in manifests, kind, and plural as in paths."""
-
-    api_version: str
-    kind: str
-    plural: str
-
-    def path(self, namespace: str = "", name: str = "", *more: str) -> str:
-        """The path of an object or, without a name, of a list; without a namespace, across all."""
-        parts = ["apis" if "/" in self.api_version else "api", *self.api_version.split("/")]
-        parts += ["namespaces", namespace] if namespace else []
-        parts += [self.plural, *([name] if name else []), *more]
-        return "/" + "/".join(quote(part, safe="") for part in parts)
-
-    def typed(self, tree: Tree) -> Tree:
-        """The object with its type, which the API leaves out in lists."""
-        return {"apiVersion": self.api_version, "kind": self.kind, **tree}
-
-
-CONFIG_MAPS = Resource("v1", "ConfigMap", "configmaps")
-EVENTS = Resource("v1", "Event", "events")
-NAMESPACES = Resource("v1", "Namespace", "namespaces")
-PODS = Resource("v1", "Pod", "pods")
-SECRETS = Resource("v1", "Secret", "secrets")
-SERVICES = Resource("v1", "Service", "services")
-NODES = Resource("v1", "Node", "nodes")
-DAEMON_SETS = Resource("apps/v1", "DaemonSet", "daemonsets")
-CRON_JOBS = Resource("batch/v1", "CronJob", "cronjobs")
-JOBS = Resource("batch/v1", "Job", "jobs")
-STATEFUL_SETS = Resource("apps/v1", "StatefulSet", "statefulsets")
-DEPLOYMENTS = Resource("apps/v1", "Deployment", "deployments")
-ENDPOINTS = Resource("v1", "Endpoints", "endpoints")
-ENDPOINT_SLICES = Resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
-DISRUPTION_BUDGETS = Resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
-PROXY_CONFIGS = Resource("networking.istio.io/v1beta1", "ProxyConfig", "proxyconfigs")
-WEBHOOK_CONFIGURATIONS = Resource(
-    "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"
-)
-
-
-def name_of(tree: Tree) -> tuple[str, str]:
-    """Namespace and name of an object."""
-    metadata = mapping(tree.get("metadata"))
-    return string(metadata.get("namespace")), string(metadata.get("name"))
 
 
 class Client:

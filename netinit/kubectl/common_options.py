@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 
 import click
@@ -13,6 +12,7 @@ from netinit.base.tree import mapping, string
 from netinit.cli.flags import Decorator, add_options, add_value, environment
 from netinit.cli.values import OneOf, takes
 from netinit.inject.deciding.init_container import find_init
+from netinit.kube.kubectl_program import find_kubectl_program
 from netinit.kubectl.objects import POD, ClusterPod, check_name, read_pod, read_pods, split_object, write_selector
 from netinit.kubectl.program import Kubectl
 from netinit.kubectl.sources import AgentSource, EphemeralSource, LiveSource, ManifestSource, PodSource
@@ -23,13 +23,7 @@ AUTO, AGENT, EPHEMERAL, MANIFEST = "auto", "agent", "debug", "manifest"
 
 def find_kubectl(context: str = "", kubeconfig: str = "") -> Kubectl:
     """The user's kubectl, on PATH. Raises NetinitError if there is none."""
-    environ = environment()
-    program = shutil.which("kubectl", path=environ.get("PATH", ""))
-    if not program:
-        raise NetinitError("kubectl is not on the PATH; netinit asks the cluster with it: install it")
-    flags = [f"--context={context}"] * bool(context) + [f"--kubeconfig={kubeconfig}"] * bool(kubeconfig)
-    variables = {name: text for name, text in environ.items() if (name + text).encode(errors="ignore").decode() == name + text}
-    return Kubectl(program, tuple(flags), variables)  # without names or values that are not UTF-8
+    return Kubectl(*find_kubectl_program(environment(), context=context, kubeconfig=kubeconfig))
 
 
 kubectl_options = add_value(

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from netinit.base.errors import OptionError
-from netinit.base.system import EMBEDDED
 from netinit.kubectl import pod_command
 
 CLUSTER = "--cluster"
@@ -22,8 +20,6 @@ class DoctorCommand(click.Command):
     ) -> click.Context:
         """Parse the arguments by the command that they are for."""
         if CLUSTER in takewhile(lambda word: word != "--", args):
-            if EMBEDDED:  # without the chart's checks
-                raise OptionError(f"{CLUSTER} is not in this executable: install the package")
             from netinit.kubectl import cluster_doctor
 
             rest = [word for word in args if word != CLUSTER]

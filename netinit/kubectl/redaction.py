@@ -16,7 +16,6 @@ import pkgutil
 import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.abc import InspectLoader
 from types import CodeType
 from typing import Any
 
@@ -225,7 +224,8 @@ def _read_codes(path: Iterable[str], prefix: str) -> Iterator[CodeType]:
         spec = found.module_finder.find_spec(found.name, None)
         if spec is None or found.name in _WITHOUT_ANSWERS:
             continue
-        if isinstance(spec.loader, InspectLoader) and (code := spec.loader.get_code(found.name)):
+        get_code = getattr(spec.loader, "get_code", None)
+        if get_code is not None and (code := get_code(found.name)):
             yield code
         yield from _read_codes(spec.submodule_search_locations or (), f"{found.name}.")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import mapping, sequence, string
 from netinit.kernel.file_changes import RESYNC_SECONDS, FileChanges
-from netinit.kube import client as api
+from netinit.kube import resources as api
 from netinit.kube.client import Cache, Client
 from netinit.node.events import NodeEvents
 from netinit.node.installer import Installer

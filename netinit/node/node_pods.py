@@ -28,7 +28,8 @@ from dataclasses import dataclass, field
 
 from netinit.base.errors import ClusterError, CniError, NetinitError
 from netinit.kernel import identify, notifications
-from netinit.kube.client import NOT_FOUND, PODS, Cache, Client
+from netinit.kube.client import Cache, Client
+from netinit.kube.resources import NOT_FOUND, PODS
 from netinit.node.decision import NodePod, matches_uid, read_pod
 from netinit.node.jobs import SUBSCRIBE, SUBSCRIBE_CONNECTIONS, Job
 from netinit.node.metrics import NodeMetrics

@@ -25,7 +25,7 @@ from netinit.inject.deciding.webhooks import (
     parse_injectors,
 )
 from netinit.kernel.files import read_regular
-from netinit.kube import client as api
+from netinit.kube import resources as api
 from netinit.kube.client import Cache, Client, follow
 from netinit.node.installer import replace_file
 from netinit.node.node_pods import PodCache

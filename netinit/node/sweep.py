@@ -21,7 +21,8 @@ from netinit.base.errors import DORMANT_BYPASS, NOT_PROVED, ClusterError, CniErr
 from netinit.base.net import read_addresses
 from netinit.inject.deciding.pod_options import REDIRECTION, make_ambient_options
 from netinit.kernel import identify
-from netinit.kube.client import CONFLICT, NOT_FOUND, PODS, Client
+from netinit.kube.client import Client
+from netinit.kube.resources import CONFLICT, NOT_FOUND, PODS
 from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
 from netinit.node.events import NodeEvents
 from netinit.node.file_thread import FileThread

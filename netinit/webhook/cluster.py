@@ -16,8 +16,9 @@ from netinit.base.errors import ClusterError, ConfigError
 from netinit.base.tree import Tree, mapping, strings
 from netinit.inject.adding.meshconfig import ProxyConfigResource, ProxyConfigs
 from netinit.inject.adding.settings import RANGES, Kubelets, Namespace, runs_native_sidecars
-from netinit.kube import client as api
-from netinit.kube.client import Cache, Client, Resource, follow, write_event
+from netinit.kube import resources as api
+from netinit.kube.client import Cache, Client, follow, write_event
+from netinit.kube.resources import Resource
 from netinit.kube.service_account import find_service_account
 from netinit.serving.certificates import service_names
 from netinit.webhook.certificates import (

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import release_images
 from containers import Image
+from executable_commands import try_commands
 from lab_state import describe_state
 from laboratory import Pod
+from netinit.base.version import __version__
 
 WORDS = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*", "-d", "15090,15021,15020")
 PROGRAM = "usr/bin/netinit"
@@ -34,7 +39,7 @@ def test_it_holds_one_program_and_no_library(root: Path):
     told = subprocess.run(["readelf", "--program-headers", "--dynamic", root / PROGRAM], capture_output=True, text=True, check=True).stdout
     assert "INTERP" not in told
     assert "There is no dynamic section" in told
-    assert {path.name for path in (root / "usr/bin").iterdir()} == {"istio-iptables", "kubectl-netinit", "netinit"}
+    assert {path.name for path in (root / "usr/bin").iterdir()} == {"istio-iptables", "kubectl-netinit", "kubectl_complete-netinit", "netinit"}
     assert not [path for path in root.rglob("*") if path.suffix in {".py", ".pyc", ".so"}]
 
 
@@ -60,6 +65,77 @@ def test_it_programs_finds_and_removes_the_rules(image: Image, pod: Pod, user: s
     removed = image.run(pod.pid, ["--cleanup-only", "--backend", backend], user=user, escalation=escalation, bounding_only=escalation)
     assert removed.returncode == 0, removed.stderr
     assert describe_state(pod) == before
+
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: app}\nspec: {containers: [{name: app, image: app}]}\n"
+
+
+def test_each_command_starts_or_says_that_it_is_not_in_it(root: Path):
+    assert try_commands(str(root / PROGRAM)) == []
+
+
+def test_it_renders_the_chart_and_help_as_the_package_does(root: Path):
+    for words in (["webhook", "manifests"], ["explain", "--help"], ["help", "NI106"]):
+        theirs, ours = (
+            subprocess.run([*program, *words], capture_output=True, text=True, check=True, timeout=120).stdout
+            for program in ([str(root / PROGRAM)], [sys.executable, "-m", "netinit"])
+        )
+        assert theirs == ours, words
+
+
+def test_a_release_takes_it_out_of_its_image_with_what_it_holds_and_its_licences(root: Path, tmp_path: Path):
+    own = release_images.name_architecture()
+    release_images.take_executable(root, tmp_path, own)
+    assert list(release_images.check_executables(tmp_path, [own], __version__)) == []
+    assert (tmp_path / f"netinit-linux-{own}").read_bytes() == (root / PROGRAM).read_bytes()
+
+
+@pytest.fixture
+def bare(root: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`bare(pod, "netinit", "verify")` runs it in a pod's namespace, where no file is but itself, the kernel's /proc and a manifest."""
+    folder = tmp_path / "root"
+    (folder / "proc").mkdir(parents=True)
+    shutil.copyfile(root / PROGRAM, folder / "netinit")
+    (folder / "netinit").chmod(0o755)
+    for name in ("istio-iptables", "kubectl-netinit", "kubectl_complete-netinit"):
+        (folder / name).symlink_to("netinit")
+    (folder / "pod.yaml").write_text(POD)
+
+    def run(pod: Pod, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        script = 'mount -t proc proc "$0/proc"; exec chroot "$0" "$@"'  # in a mount namespace that ends with it
+        return pod.run(["unshare", "--mount", "sh", "-euc", script, str(folder), f"/{name}", *words], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
+
+    return run
+
+
+@pytest.mark.netns
+@pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables"])
+def test_the_file_alone_programs_a_namespace_and_answers_about_it(bare, pod: Pod, backend: str):
+    asked = [
+        (("istio-iptables", *WORDS), 0, "programmed by"),
+        (("netinit", "remove"), 0, "removed all rules"),
+        (("netinit", "apply", *WORDS, "--backend", backend), 0, f"programmed by {backend}"),
+        (("netinit", "verify", *WORDS, "--backend", backend), 0, "as planned"),
+        (("netinit", "verify", "--pid", str(pod.pid)), 0, "as planned"),
+        (("netinit", "explain", "--live", "--to", "203.0.113.7:443"), 0, "captured"),
+        (("netinit", "audit", "--live"), 0, "by design"),
+        (("netinit", "remove"), 0, "removed all rules"),
+        (("netinit", "doctor"), 0, "REDIRECT"),
+        (("netinit", "check", "--assume", "injected", "/pod.yaml"), 0, "1 pod"),
+        (("netinit", "inject", "-f", "/pod.yaml"), 0, "istio-init"),
+        (("netinit", "render", *WORDS, "--format", "nft"), 0, "add table"),
+        (("netinit", "convert", "--from", "linkerd", "--", "-p", "4143", "-o", "4140", "-u", "2102"), 0, "netinit apply"),
+        (("netinit", "completion", "bash"), 0, "_NETINIT_COMPLETE"),
+        (("netinit", "help", "NI106"), 0, "NI106 (unknown-annotation)"),
+        (("kubectl-netinit", "--help"), 0, "Usage: netinit kubectl"),
+        (("kubectl_complete-netinit", "fi"), 0, "fix\t"),
+    ]
+    wrong = []
+    for words, status, said in asked:
+        done = bare(pod, *words)
+        if done.returncode != status or said not in done.stdout + done.stderr or "Traceback" in done.stderr:
+            wrong.append(f"{' '.join(words)}: {done.returncode}\n{done.stdout[-600:]}{done.stderr[-600:]}")
+    assert not wrong, "\n".join(wrong)
 
 
 def test_nothing_from_outside_becomes_code(root: Path, tmp_path: Path):

@@ -299,12 +299,14 @@ SAID = [  # words, exit code, and what is said; one after the other in one pod
     (("doctor",), 0, "probably OK"),
     (("kubectl", "--help"), 0, "verify"),
     (("aply",), 2, "did you mean apply"),
-    (("demo",), 2, "not in this executable"),
+    (("demo",), 2, "not in this executable: install the package\n"),
     (("webhook", "serve"), 2, "not in this executable"),
-    (("node", "agent"), 2, "not in this executable"),
-    (("kubectl", "doctor", "--cluster"), 2, "not in this executable"),
+    (("node", "agent"), 2, "not in this executable: install the package, or use the image netinit-node"),
+    (("webhook", "manifests"), 0, "kind: MutatingWebhookConfiguration"),
+    (("webhook", "lint", "-f", "/pod/pod.yaml"), 1, "there is no webhook that injects sidecars"),
+    (("kubectl", "doctor", "--cluster"), 1, "kubectl is not on the PATH"),
     (("apply", "-b", "80", "--backend", "libiptc"), 1, "libiptc: not in this executable"),
-    (("inject", "--context", "x", "-f", "/pod/pod.yaml"), 1, "not in this executable"),
+    (("inject", "--context", "x", "-f", "/pod/pod.yaml"), 1, "kubectl is not on the PATH"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -54,7 +55,8 @@ NOT_RUN = {  # how a block begins -> why it is not run here
 STAND_INS = {  # programs of a cluster and of a node, as far as the pages use them
     "kubectl": 'case "$1" in get | kustomize) cat examples/pod.yaml;; apply) cat "${3/#-//dev/stdin}" >applied.yaml; test -s applied.yaml;; *) exit 1;; esac',
     "helm": 'test "$1" = template && cat examples/pod.yaml',
-    "curl": 'address=${@: -1}; case "$address" in https://netinit.io/docs/*/examples/*) cat "examples/${address##*/}";; *) exec "$(type -ap curl | sed -n 2p)" "$@";; esac',
+    "curl": 'address=${@: -1}; case "$address" in https://netinit.io/docs/*/examples/*) cat "examples/${address##*/}";; '
+    'https://RELEASES/*) cp "release/${address##*/}" .;; *) exec "$(type -ap curl | sed -n 2p)" "$@";; esac',
     "crictl": 'case "$1" in ps) echo 5ac1;; inspect) test "${@: -1}" = 5ac1 && echo "$POD_PID";; *) exit 1;; esac',
 }
 APP = """
@@ -99,6 +101,10 @@ def folder(tmp_path):
     program, door = [sys.executable, "-IS", str(FORKED)], shlex.quote(str(prefork.door()))
     (tmp_path / "bin" / "netinit").write_text(f'#!/bin/sh\nNETINIT_DOOR={door} exec {shlex.join(program)} "$@"\n')
     (tmp_path / "bin" / "netinit").chmod(0o755)
+    (tmp_path / "release").mkdir()  # where the page of a release is meant; the tests of the executable start the real one
+    program = tmp_path / "release" / "netinit-linux-amd64"
+    program.write_text(f'#!/bin/sh\ncase "$0" in */kubectl-netinit) set -- kubectl "$@";; esac\nexec {shlex.quote(str(tmp_path / "bin" / "netinit"))} "$@"\n')
+    (program.parent / "SHA256SUMS").write_text(f"{hashlib.sha256(program.read_bytes()).hexdigest()}  {program.name}\n{'0' * 64}  another\n")
     return tmp_path
 
 

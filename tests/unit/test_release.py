@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -18,9 +19,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+import image_licenses
 import release
 import release_images
 from image_licenses import read_debian_packages, read_label
+from release_images import ImageBuild
 
 ROOT = Path(__file__).parents[2]
 VERSION = release.read_version()
@@ -101,7 +104,7 @@ def test_a_release_leaves_nothing_of_the_one_before_and_keeps_what_is_not_of_one
 
 
 def test_the_list_has_the_sum_of_every_piece(folder):
-    told = release.write_list(folder, ())
+    told = release.write_list(folder)
     assert [line.split()[-1] for line in told.splitlines()] == list(NAMES.values())
     checked = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], capture_output=True, text=True, check=True, timeout=60, cwd=folder)
     assert checked.stdout.count(": OK\n") == len(NAMES)
@@ -139,6 +142,97 @@ def test_what_a_tag_would_publish_too_early_is_named(made, tmp_path):
     ]
 
 
+# ---- executables --------------------------------------------------------------------------------------------------------
+
+
+OTHER = next(one for one in release_images.MACHINES if one != release_images.name_architecture())
+
+
+@pytest.fixture
+def executables(tmp_path):
+    """A folder with the files of an executable of another architecture, which is not started here."""
+    folder = tmp_path / "executables"
+    folder.mkdir()
+    program, sbom, licences = (folder / name for name in release_images.name_executables([OTHER]).values())
+    program.write_bytes(b"\x7fELF" + bytes(14) + release_images.MACHINES[OTHER].to_bytes(2, "little") + bytes(100))
+    packages = read_debian_packages(image_licenses.IMAGES[release_images.EXECUTABLE][0])
+    sbom.write_text(json.dumps({"bomFormat": "CycloneDX", "metadata": {"component": {"name": "netinit", "version": VERSION}}, "components": [{"name": one} for one in packages]}))
+    named = [*(f"usr/share/doc/{one}/copyright" for one in packages), "usr/share/doc/netinit/relink", "usr/share/common-licenses/LGPL-2.1"]
+    licences.write_text("".join(f"==== {name}\n\ntext\n" for name in named))
+    return folder
+
+
+@pytest.fixture
+def with_executable(tmp_path, executables, monkeypatch):
+    """A release with it, and how it was built."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+    images = ImageBuild(executables=executables)
+    release.build(tmp_path / "dist", HOME, images=images)
+    return tmp_path / "dist", images
+
+
+def test_krew_takes_the_executable_of_its_architecture_and_python_for_every_other(with_executable):
+    folder, images = with_executable
+    assert release.check(folder, images=images) == []
+    platforms = yaml.safe_load((folder / "krew-netinit.yaml").read_text())["spec"]["platforms"]
+    chosen = [one["selector"]["matchExpressions"][1] for one in platforms]
+    assert chosen == [{"key": "arch", "operator": "In", "values": [OTHER]}, {"key": "arch", "operator": "NotIn", "values": [OTHER]}]
+    archive = f"kubectl-netinit-{VERSION}-linux-{OTHER}.tar.gz"
+    assert [one["uri"].rpartition("/")[2] for one in platforms] == [archive, NAMES["plugin"]]
+    assert platforms[0]["sha256"] == hashlib.sha256((folder / archive).read_bytes()).hexdigest()
+    with tarfile.open(folder / archive) as opened:
+        assert [(one.name, one.mode) for one in opened] == [("kubectl-netinit", 0o755), ("LICENSE", 0o644), ("licences.txt", 0o644)]
+    told = release.write_list(folder, images)
+    assert f"netinit-linux-{OTHER}" in {line.split()[-1] for line in told.splitlines()}
+    assert os.access(folder / f"netinit-linux-{OTHER}", os.X_OK)
+
+
+@pytest.mark.parametrize(("ending", "spoiled", "line"), [
+    ("", b"\x7fELF" + bytes(100), f"executable {OTHER}: it is no program for {OTHER}"),
+    (".cdx.json", b"{}", f"executable sbom {OTHER}: it does not describe netinit {VERSION}"),
+    (".licences.txt", b"", f"executable licences {OTHER}: usr/share/doc/libc6-dev/copyright is missing"),
+])  # fmt: skip
+def test_what_is_wrong_with_an_executable_s_files_is_named(with_executable, ending, spoiled, line):
+    folder, images = with_executable
+    (folder / f"netinit-linux-{OTHER}{ending}").write_bytes(spoiled)
+    assert line in release.check(folder, images=images)
+
+
+def test_an_executable_that_does_not_start_is_named(tmp_path, executables):
+    own = release_images.name_architecture()
+    for name, new in zip(release_images.name_executables([OTHER]).values(), release_images.name_executables([own]).values(), strict=True):
+        (executables / name).rename(executables / new)
+    program = executables / f"netinit-linux-{own}"
+    true = bytearray(Path(shutil.which("true")).read_bytes())
+    program.write_bytes(true)
+    program.chmod(0o755)
+    (line,) = release_images.check_executables(executables, [own], VERSION)
+    assert line.startswith(f"executable {own}: --version ended with 0: ")
+
+
+def test_a_folder_without_executables_is_refused_before_anything_is_made(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        release.main(["build", str(tmp_path / "dist"), "--executables", str(tmp_path)])
+    assert f"--executables: {tmp_path} holds no netinit-linux-" in capsys.readouterr().err
+
+
+def test_the_licences_beside_an_executable_are_those_of_its_image(tmp_path, monkeypatch):
+    monkeypatch.setattr(release_images, "_run", lambda *words: Path(words[-1]).write_text("{}"))
+    texts = {
+        "usr/bin/netinit": "program", "usr/share/doc/netinit/LICENSE": "ours", "usr/share/doc/netinit/relink": "how", "usr/share/doc/zlib1g-dev/copyright": "zlib's",
+        "usr/lib/netinit/click-8.dist-info/licenses/LICENSE.txt": "click's",
+        **{f"usr/share/common-licenses/{name}": name for name in release_images.LICENCES},
+    }
+    for name, text in texts.items():
+        path = tmp_path / "rootfs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    release.main(["executable", str(tmp_path / "dist"), "--rootfs", str(tmp_path / "rootfs"), "--architecture", "arm64"])
+    assert {path.name for path in (tmp_path / "dist").iterdir()} == {f"netinit-linux-arm64{ending}" for ending in ("", ".cdx.json", ".licences.txt")}
+    told = (tmp_path / "dist/netinit-linux-arm64.licences.txt").read_text()
+    assert all(f"==== {name}\n\n{text}\n" in told for name, text in texts.items() if name != "usr/bin/netinit")
+
+
 # ---- images -----------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +268,7 @@ def image(folder):
 def test_a_release_with_an_image_wants_its_archive_and_the_list_of_what_it_holds(image):
     folder, archive, sbom = image
     assert [*release_images.check_images(folder, ["node"], VERSION)] == []
-    assert release.check(folder, stages=["init"]) == [f"{word}: {name} is missing" for word, name in release_images.name_files(["init"], VERSION).items()]
+    assert release.check(folder, images=ImageBuild(stages=("init",), executables=folder)) == [f"{word}: {name} is missing" for word, name in release_images.name_files(["init"], VERSION).items()]
     sbom.write_text("{}")
     other, incomplete = release_images.check_images(folder, ["node"], VERSION)
     assert other == f"sbom node: it does not describe netinit {VERSION}"
@@ -191,8 +285,9 @@ def test_an_image_whose_layer_was_changed_is_named(image):
 
 
 def test_every_image_of_the_dockerfile_has_its_files():
-    names = release.name_pieces(VERSION, release_images.find_stages())
-    assert len(names) == len(NAMES) + 6
+    names = release.name_pieces(VERSION, ImageBuild(stages=release_images.find_stages(), engine="podman"))
+    assert len(names) == len(NAMES) + 6 + 4
+    assert names[f"executable {release_images.name_architecture()}"] == f"netinit-linux-{release_images.name_architecture()}"
     assert names["image init"] == f"netinit-{VERSION}-{release_images.name_architecture()}.oci.tar"
 
 
@@ -276,6 +371,11 @@ def test_one_tag_publishes_every_piece():
     text = "\n".join(map(words, jobs.values()))
     for piece in ("make release", "gh-action-pypi-publish", "helm push", "gh release create", "imagetools create", "krew-netinit.yaml"):
         assert piece in text, piece
+    made = jobs["executable"]
+    assert {one["architecture"] for one in made["strategy"]["matrix"]["machine"]} == {*release_images.MACHINES}
+    assert [step["with"]["target"] for step in made["steps"] if "build-push" in step.get("uses", "")] == [release_images.EXECUTABLE]
+    for piece in ("dist/netinit-linux-*", "EXECUTABLES=executables"):
+        assert piece in words(jobs["pieces"]), piece
     matrix = jobs["build"]["strategy"]["matrix"]
     assert {one["architecture"] for one in matrix["machine"]} == {"amd64", "arm64"}
     images = set(release_images.find_stages())

@@ -9,7 +9,6 @@ from typing import Any
 from netinit.base.errors import ClusterError, ConfigError, InjectionError, NetinitError, OptionError, ParseError
 from netinit.base.output import show_artefact, show_lines, shows_on_a_terminal
 from netinit.base.sanitize import shorten
-from netinit.base.system import EMBEDDED
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig, load_config
@@ -203,22 +202,20 @@ class Cluster:
 
     def __init__(self, flags: CheckFlags) -> None:
         try:
-            from netinit.kube import client
-            from netinit.kube.access import find_access
-            from netinit.kube.one_request import ask_once
+            from netinit.kube import resources
+            from netinit.kube.reading import open_cluster
+
+            self._ask = open_cluster(kubeconfig=flags.kubeconfig, context=flags.context)
         except ImportError as error:
-            missing = "TLS, which is not in this executable" if EMBEDDED else "a package that is not installed"
             raise ConfigError(
-                f"--context, --kubeconfig and the ConfigMap names need {missing}: "
+                "--context, --kubeconfig and the ConfigMap names need a package that is not installed: "
                 "pip install 'netinit[kubernetes]'; or give the files with --injectConfigFile and --meshConfigFile"
             ) from error
-        self._api: Any = client
-        self._ask_once = ask_once
-        self._access = find_access(kubeconfig=flags.kubeconfig, context=flags.context)
+        self._api: Any = resources
 
     def _read(self, what: str, ask: Callable[[Any], Any], *, optional: bool = False) -> Any:
         try:
-            return self._ask_once(self._access, ask)
+            return self._ask(ask)
         except ClusterError as error:
             if optional and error.status == _NOT_FOUND:
                 return [], ""

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import click
 
+from netinit.base.data import read_folder
 from netinit.base.errors import ConfigError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import quote
+from netinit.base.system import EMBEDDED
 from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import add_value
 from netinit.cli.values import takes
@@ -88,6 +90,8 @@ def _find_problems(own: Tree, schema: Tree) -> Iterator[str]:
 
 def read_chart() -> dict[str, str]:
     """The chart's files by their path in the chart."""
+    if EMBEDDED:
+        return read_folder("chart")
     # pip and the image compile the chart's test as well
     found = sorted(path for path in CHART.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
     return {str(path.relative_to(CHART)): path.read_text() for path in found}

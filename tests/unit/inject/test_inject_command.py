@@ -140,9 +140,9 @@ def test_bad_options_are_clear_errors(folder, arguments, error, message):
 
 def test_the_cluster_needs_a_package_and_says_so(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx2", None)
-    for name in ("client", "credentials"):
+    for name in ("access", "client", "one_request"):
         monkeypatch.delitem(sys.modules, f"netinit.kube.{name}", raising=False)
-    monkeypatch.delattr(sys.modules["netinit.kube"], "client")
+        monkeypatch.delattr(sys.modules["netinit.kube"], name, raising=False)
     result = run(inject.command, "-f", folder / "a.yaml", "--context", "prod")
     assert isinstance(result.exception, ConfigError)
     assert "pip install 'netinit[kubernetes]'" in str(result.exception)

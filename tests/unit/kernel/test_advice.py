@@ -39,6 +39,7 @@ IN_POD = "run the init container with securityContext.capabilities.add: [NET_ADM
     [
         ({"uid": 1000}, "run it as root (sudo)"),
         ({"uid": 0}, "this root lacks NET_ADMIN: run it where root has all rights"),
+        ({"uid": 0, "status": ""}, "or /proc, which shows capabilities, is not mounted: mount -t proc proc /proc"),
         ({"uid": 0, **POD}, IN_POD),
         ({"uid": 65532, **POD}, IN_POD),
         ({"uid": 65532, **POD, "status": ALL}, f"{IN_POD} as user 0"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -116,6 +117,15 @@ def test_an_error_of_a_child_that_was_taken_over_is_one_of_ours_whatever_it_look
         return
     with pytest.raises(NetinitError, match=r"^a child's answer cannot be read"):
         give()
+
+
+def test_a_child_that_limits_itself_has_what_the_kernel_then_says_and_never_more_than_it_was_allowed():
+    def limit():
+        children.limit(1 << 40, 1 << 20)
+        children.limit(1 << 39, 1 << 30)
+        return [list(resource.getrlimit(kind)) for kind in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE)]
+
+    assert children.ask(limit, seconds=10, what="limits") == [[1 << 39] * 2, [1 << 20] * 2]
 
 
 def test_waiting_works_without_pidfd_open_as_well(monkeypatch):

@@ -18,7 +18,7 @@ import pytest
 from netinit.base.errors import ClusterError, ConfigError
 from netinit.kube import access as access_module
 from netinit.kube.access import Access, Credentials, ask_program, find_access, in_cluster, make_context, of_kubeconfig
-from netinit.kube.client import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS
+from netinit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, WEBHOOK_CONFIGURATIONS
 from netinit.kube.service_account import find_service_account
 from netinit.webhook.certificates import make_pair
 

@@ -9,7 +9,8 @@ import random
 import pytest
 
 from netinit.base.errors import ClusterError
-from netinit.kube.client import CONFIG_MAPS, Cache, follow
+from netinit.kube.client import Cache, follow
+from netinit.kube.resources import CONFIG_MAPS
 
 BROKEN, GONE, UNKNOWN = ClusterError("broken"), ClusterError("too old", status=410), ClusterError("no such thing", status=404)
 

@@ -17,7 +17,8 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.kube import client as client_module
 from netinit.kube.access import Access
-from netinit.kube.client import CONFIG_MAPS, JSON_PATCH, SECRETS, Cache, Client, write_event
+from netinit.kube.client import Cache, Client, write_event
+from netinit.kube.resources import CONFIG_MAPS, JSON_PATCH, SECRETS
 from netinit.webhook.certificates import make_pair
 
 

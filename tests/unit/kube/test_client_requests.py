@@ -11,8 +11,9 @@ import pytest
 from netinit.base.errors import ClusterError
 from netinit.kube import client as client_module
 from netinit.kube.access import Access
-from netinit.kube.client import CONFIG_MAPS, DEPLOYMENTS, SECRETS, Client, write_event
+from netinit.kube.client import Client, write_event
 from netinit.kube.one_request import ask_once
+from netinit.kube.resources import CONFIG_MAPS, DEPLOYMENTS, SECRETS
 
 SERVER = Access(server="http://api", token="t")
 MAP = "/api/v1/namespaces/ns/configmaps/a"

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.base.errors import ClusterError, ConfigError
-from netinit.kube.client import JSON_PATCH, NODES
+from netinit.kube.resources import JSON_PATCH, NODES
 from netinit.node import background_tasks
 from netinit.node import events as node_events
 from netinit.node.background_tasks import InstallationKeeper, remove_taint

@@ -14,7 +14,7 @@ import pytest
 
 from netinit.base.errors import DORMANT_BYPASS, NOT_PROVED, ClusterError, NetinitError
 from netinit.inject.deciding.pod_options import REDIRECTION
-from netinit.kube.client import PODS
+from netinit.kube.resources import PODS
 from netinit.node import events as node_events
 from netinit.node import sweep
 from netinit.node.decision import UNCAPTURED, read_pod

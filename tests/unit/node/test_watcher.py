@@ -12,7 +12,7 @@ import pytest
 
 from netinit.base.errors import ClusterError
 from netinit.inject.deciding.pod_options import REDIRECTION
-from netinit.kube.client import DAEMON_SETS
+from netinit.kube.resources import DAEMON_SETS
 from netinit.node import events as node_events
 from netinit.node import node_pods
 from netinit.node.background_tasks import InstallationKeeper

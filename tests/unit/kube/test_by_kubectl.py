@@ -1,0 +1,96 @@
+"""Reading the API with kubectl, as the executable does: a program in its place answers as kubectl does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+
+import pytest
+
+from netinit.base.errors import ClusterError, ConfigError
+from netinit.installation import survey
+from netinit.kube import by_kubectl, reading
+from netinit.kube.by_kubectl import find_reader
+from netinit.kube.resources import CONFIG_MAPS, NODES
+
+
+@pytest.fixture
+def kubectl(tmp_path, monkeypatch):
+    """`kubectl(script)` puts a kubectl on PATH; it writes its arguments into the file that is returned."""
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    asked = tmp_path / "asked"
+
+    def put(script):
+        program = tmp_path / "kubectl"
+        program.write_text(f'#!/bin/sh\necho "$*" >>{shlex.quote(str(asked))}\n{script}\n')
+        program.chmod(0o755)
+        return asked
+
+    return put
+
+
+def say(tree):
+    return f"printf %s {shlex.quote(json.dumps(tree))}"
+
+
+def refuse(text):
+    return f"echo {shlex.quote(text)} >&2; exit 1"
+
+
+def get(name="istio", namespace="istio-system"):
+    return lambda client: client.get(CONFIG_MAPS, name, namespace)
+
+
+def test_an_object_is_asked_for_by_its_path_in_the_context_that_is_named(kubectl):
+    asked = kubectl(say({"kind": "ConfigMap"}))
+    assert find_reader(context="prod", kubeconfig="/a b").ask(get()) == {"kind": "ConfigMap"}
+    assert asked.read_text() == "get --raw /api/v1/namespaces/istio-system/configmaps/istio --context=prod --kubeconfig=/a b\n"
+
+
+def test_a_list_has_the_objects_that_are_some_and_their_version(kubectl):
+    asked = kubectl(say({"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}, "no object"]}))
+    assert find_reader().ask(lambda client: client.list(NODES, fields="metadata.name=a&b")) == ([{"a": 1}], "7")
+    assert asked.read_text() == "get --raw /api/v1/nodes?fieldSelector=metadata.name%3Da%26b\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "message"),
+    [
+        (refuse('Error from server (NotFound): configmaps "istio" not found'), 404, 'configmaps "istio" not found'),
+        (refuse("Error from server (Forbidden): no"), 403, "(Forbidden): no"),
+        (refuse("The connection to the server x:1 was refused"), 0, "was refused"),
+        ("exit 3", 0, "ended with 3"),
+        ("echo '{'", 0, "the answer is not JSON: "),
+        ("echo '[]'", 0, "the answer is not an object"),
+        (refuse("a\x1b[31mb"), 0, "a\\x1b[31mb"),
+    ],
+)
+def test_what_kubectl_does_not_give_is_an_error_with_the_api_s_status(kubectl, script, status, message):
+    kubectl(script)
+    with pytest.raises(ClusterError) as raised:
+        find_reader().ask(get())
+    assert raised.value.status == status
+    assert str(raised.value).startswith("kubectl get --raw /api/v1/namespaces/istio-system/configmaps/istio: ")
+    assert message in str(raised.value)
+
+
+def test_a_longer_answer_than_the_client_takes_is_refused(kubectl, monkeypatch):
+    monkeypatch.setattr(by_kubectl, "_MAX_BYTES", 10)
+    kubectl(say({"kind": "ConfigMap"}))
+    with pytest.raises(ClusterError, match="the answer is longer than"):
+        find_reader().ask(get())
+
+
+def test_without_kubectl_the_error_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"kubectl is not on the PATH; .* install it"):
+        find_reader()
+
+
+def test_an_installation_is_surveyed_with_it_in_the_executable(kubectl, monkeypatch):
+    monkeypatch.setattr(reading, "EMBEDDED", True)
+    asked = kubectl(f'case "$*" in *proxyconfigs*) {refuse("Error from server (NotFound): no")};; *services*) {refuse("Error from server (Forbidden): no")};; esac; {say({"items": []})}')
+    trees, unread = survey.survey("prod", "")
+    assert (trees, list(unread)) == ([], ["Service"])
+    assert all(line.endswith(" --context=prod") for line in asked.read_text().splitlines())
