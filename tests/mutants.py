@@ -4,7 +4,8 @@
 
 mutmut's operators make the changes. One run of all tests learns which tests run which functions, in whatever process: a probe
 at the start of each function writes that down (`mutants/learned`; delete it to learn again). Then each change is tried in
-a pytest of its own by the tests that run its function, the most specific first: those that run the fewest functions. Survivors
+a pytest of its own by the tests that run its function, the most specific first: those in the file that has the module's name, then
+those that run the fewest functions. Survivors
 are tried again in the end, by more tests. A run that was stopped goes on where `mutants/found.json` ends; delete it to begin anew.
 
 Learning and trying happen in mount, PID and network namespaces of their own, in which netinit/ has the probes or the change, everything
@@ -106,21 +107,22 @@ class Learned:
         own = [test for test, found in self.functions.items() if function in found]
         others = [test for test, found in self.functions.items() if function not in found and any(one.startswith(f"{file}:") for one in found)]
         parts, spent = ([], [], []), 0.0
-        for place, test in enumerate([*self._sort(own), *self._sort(others)]):
+        named = f"/test_{Path(file).stem}.py::"
+        for place, test in enumerate([*self._sort(own, named), *self._sort(others, named)]):
+            if place and spent + self.seconds[test] > BUDGETS[1]:
+                continue  # one that is slow leaves the time to others
             spent += self.seconds[test]
-            if place and spent > BUDGETS[1]:
-                break
             parts[0 if place < FIRST else 1 if spent <= BUDGETS[0] else 2].append(test)
         return parts
 
-    def _sort(self, tests: list[str]) -> list[str]:
-        """The most specific first, and of a test with many rows one row before the next."""
+    def _sort(self, tests: list[str], named: str) -> list[str]:
+        """Those of the module's file first, then the most specific, and of a test with many rows one row before the next."""
         rows = defaultdict[str, int](int)
         places = {}
-        for test in sorted(tests, key=lambda test: (len(self.functions[test]), test)):
+        for test in sorted(tests, key=lambda test: (named not in test, len(self.functions[test]), test)):
             places[test] = rows[test.partition("[")[0]]
             rows[test.partition("[")[0]] += 1
-        return sorted(places, key=places.__getitem__)
+        return sorted(places, key=lambda test: (named not in test, places[test]))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -92,6 +92,20 @@ def test_one_row_of_each_test_is_tried_before_the_second_of_any():
     assert Learned.read("".join(rows)).find_tests("m.py", "f")[0] == ["t.py::a[1]", "t.py::b[1]", "t.py::c", "t.py::a[2]"]
 
 
+def test_tests_in_the_file_that_has_the_module_s_name_are_tried_first():
+    rows = [("unit/test_wide.py::a", "n.py:f"), ("unit/room/test_m.py::b[1]", "n.py:f\tn.py:g\tn.py:h"), ("unit/room/test_m.py::b[2]", "n.py:f")]
+    lines = [f"{test}\t{function}\n" for test, functions in rows for function in ("room/m.py:f", *functions.split("\t"))]
+    lines += [f"{test}\t=passed\t0\n" for test, _ in rows]
+    found = Learned.read("".join(lines)).find_tests("room/m.py", "f")[0]
+    assert found == ["unit/room/test_m.py::b[2]", "unit/room/test_m.py::b[1]", "unit/test_wide.py::a"]
+
+
+def test_a_slow_test_leaves_the_time_to_others():
+    limit = mutants.BUDGETS[1]
+    lines = [f"t{at}\tm.py:f\nt{at}\t=passed\t{seconds}\n" for at, seconds in enumerate((1, limit, 2))]
+    assert [test for part in Learned.read("".join(lines)).find_tests("m.py", "f") for test in part] == ["t0", "t2"]
+
+
 def test_slow_tests_come_later_and_are_left_out_at_last_but_one_is_always_tried():
     quick, more = mutants.BUDGETS
     number = mutants.FIRST + round(more) + 5

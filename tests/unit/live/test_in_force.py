@@ -209,6 +209,22 @@ def test_programs_that_may_not_be_asked_for_are_one_warning_and_no_difference():
 
 
 
+@pytest.mark.parametrize(
+    ("routes", "said"),
+    [
+        ((DEFAULT_ROUTE,), "the default route of IPv4 leaves through eth0"),
+        ((DEFAULT_ROUTE, DEFAULT_ROUTE.replace(destination=(number_of("128.0.0.0"), 1), hops=(3,))), "a policy rule, or one of several routes, of IPv4 leaves through eth0"),
+        ((DEFAULT_ROUTE.replace(hops=(3,)),), ""),
+    ],
+)  # fmt: skip
+def test_what_leaves_through_a_device_that_the_plan_excludes_escapes(routes, said):
+    made = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off", "-c", "eth0"]))
+    links = (*LINKS, Device(index=3, name="eth1", flags=1))
+    held = snapshot_of(made).replace(links=links, addresses=ADDRESSES, routes=routes, routing_rules=USUAL)
+    found = [one for one in find_deviations(held, made, "nftables", ())[0] if "the plan excludes" in one.purpose]
+    assert [(one.kind, one.rule) for one in found] == ([(ESCAPING, said)] if said else [])
+
+
 def test_backends_without_a_kernel_are_not_judged():
     assert departures(snapshot(), backend="memory").differences == ()
 

@@ -147,6 +147,11 @@ def test_a_rule_that_only_moved_goes_on_counting_and_the_new_one_before_it_begin
     assert sorted((row.added, "udp" in row.fate.because) for row in sight.rows) == [(1, False), (3, True)]
 
 
+def test_a_rule_in_the_place_of_another_begins_with_nothing():
+    (look,) = looks(read(0.0, drops(5)), read(1.0, live("3 OUTPUT -p udp -j DROP", table="filter")))
+    assert (look.replaced, [row.added for row in look.rows]) == (True, [3])
+
+
 def test_rules_that_are_gone_are_said_to_be_and_count_on_when_they_are_back():
     gone, back = looks(read(0.0, drops(5)), read(1.0, live(table="filter")), read(2.0, drops(4)))
     assert (gone.replaced, gone.rows) == (True, ())
