@@ -52,6 +52,9 @@ SECONDS, TIMES = 30, 5  # of processor time for the tests of one change: these, 
 PATIENCE = 900.0  # seconds for the tests of one change, by the clock
 MEMORY = 4 << 30  # bytes
 MOUNT_FAILED = 32  # exit code of mount(8)
+# Last arguments that are what Python takes without them (since 3.11), and names that it reads in upper case too
+DEFAULTS = {("from_bytes", '"big"'), ("to_bytes", '"big"')}
+CODECS = ("utf-8", "ascii", "latin-1")
 
 # In the package that learns: every process writes each function once for each test, with the test that was running.
 PROBE = """
@@ -223,6 +226,18 @@ class Change:
         return f"netinit/{self.file}:{self.line} #{self.number} {self.function}"
 
 
+def says_the_same(change: Mutation) -> bool:
+    """Whether Python takes the changed node for what it was."""
+    from libcst import Attribute, Call, Module, SimpleString
+
+    old, new = change.original_node, change.mutated_node
+    if isinstance(old, SimpleString) and isinstance(new, SimpleString):
+        return old.evaluated_value in CODECS and str(new.evaluated_value).lower() == old.evaluated_value
+    if isinstance(old, Call) and isinstance(new, Call) and isinstance(old.func, Attribute) and [*new.args] == [*old.args[:-1]]:
+        return (old.func.attr.value, Module([]).code_for_node(old.args[-1].value)) in DEFAULTS
+    return False
+
+
 class Source:
     """A file with all its changes."""
 
@@ -237,7 +252,8 @@ class Source:
         from mutmut.mutation.file_mutation import create_mutations
 
         module, changes, *_ = create_mutations(self.file, self.text)
-        return module, [change for change in changes if isinstance(change.contained_by_top_level_function, FunctionDef)]
+        in_functions = [change for change in changes if isinstance(change.contained_by_top_level_function, FunctionDef)]
+        return module, [change for change in in_functions if not says_the_same(change)]
 
     def make(self, number: int) -> Change:
         module, changes = self.changes

@@ -67,6 +67,19 @@ def test_a_change_is_one_of_a_function_and_says_where_it_is(sources):
     assert (str(sub).split()[0], sub.diff.splitlines()[1:]) == ("netinit/small/c.py:4", ["-    return a + b", "+    return a - b"])
 
 
+def test_a_change_that_python_takes_for_what_it_was_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "PACKAGE", tmp_path)
+    path = tmp_path / "room" / "a.py"
+    path.parent.mkdir()
+    path.write_text('def f(one):\n    return int.from_bytes(one, "big"), one.decode("utf-8"), one.get(1, "big")\n')
+    source = Source(path)
+    made = "\n".join(source.make(number).text for number in range(len(source.changes[1])))
+    assert "from_bytes(one, )" not in made
+    assert '"UTF-8"' not in made
+    for other in ('from_bytes("big")', 'from_bytes(one, "BIG")', '"XXutf-8XX"', "get(1, )"):
+        assert other in made
+
+
 def test_a_probe_is_the_first_thing_that_a_function_does():
     seen = []
     namespace = {"_netinit_hit": seen.append}

@@ -21,7 +21,7 @@ GONE = JobResult(error="the pod's network namespace is gone", gone=True)
 def link():
     """A programmer that runs one job at a time, and the agent's end of its socket."""
     agent, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    agent.setblocking(False)
+    agent.setblocking(False)  # noqa: FBT003 - setblocking's signature
     made = Programmer(own, 1)
     with agent, own:
         yield made, agent
