@@ -233,7 +233,7 @@ def says_the_same(change: Mutation) -> bool:
     old, new = change.original_node, change.mutated_node
     if isinstance(old, SimpleString) and isinstance(new, SimpleString):
         return old.evaluated_value in CODECS and str(new.evaluated_value).lower() == old.evaluated_value
-    if isinstance(old, Call) and isinstance(new, Call) and isinstance(old.func, Attribute) and [*new.args] == [*old.args[:-1]]:
+    if isinstance(old, Call) and isinstance(new, Call) and isinstance(old.func, Attribute) and old.args and [*new.args] == [*old.args[:-1]]:
         return (old.func.attr.value, Module([]).code_for_node(old.args[-1].value)) in DEFAULTS
     return False
 

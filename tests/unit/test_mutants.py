@@ -71,7 +71,7 @@ def test_a_change_that_python_takes_for_what_it_was_is_none(tmp_path, monkeypatc
     monkeypatch.setattr(mutants, "PACKAGE", tmp_path)
     path = tmp_path / "room" / "a.py"
     path.parent.mkdir()
-    path.write_text('def f(one):\n    return int.from_bytes(one, "big"), one.decode("utf-8"), one.get(1, "big")\n')
+    path.write_text('def f(one):\n    return int.from_bytes(one, "big"), one.decode("utf-8"), one.get(1, "big"), one.strip().lower()\n')
     source = Source(path)
     made = "\n".join(source.make(number).text for number in range(len(source.changes[1])))
     assert "from_bytes(one, )" not in made

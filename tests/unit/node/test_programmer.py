@@ -89,6 +89,22 @@ def test_a_job_whose_time_is_over_before_its_turn_is_not_begun(link, monkeypatch
     assert receive(made, agent) == (b"1", JobResult(error="there was no time left for it when its turn came", late=True))
 
 
+@pytest.mark.parametrize(
+    ("fail", "said"), [(RuntimeError("broken"), "broken"), (OSError(5, "Input/output error"), "OSError: [Errno 5] Input/output error")], ids=repr
+)  # fmt: skip
+def test_what_goes_wrong_in_a_child_is_the_jobs_error(link, monkeypatch, fail, said):
+    def perform(*_):
+        raise fail
+
+    made, agent = link
+    monkeypatch.setattr(programmer, "perform", perform)
+    send(agent, b"1", job())
+    number, result = receive(made, agent)
+    assert (number, result.late, result.gone) == (b"1", False, False)
+    assert said in result.error
+    assert not made.running
+
+
 def test_a_child_can_be_asked_to_roll_back_whatever_the_agent_does_with_signals(monkeypatch):
     handlers = Counter()
     monkeypatch.setattr(signal, "signal", lambda number, handler: handlers.update([(number, handler)]))
