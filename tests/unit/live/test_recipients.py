@@ -15,9 +15,11 @@ from netinit.live.listeners import UNANSWERED, receive
 from netinit.live.recipients import APPLICATION, LISTENER, OF_ALL, OF_ONE, PROXY, RESOLVER, examine, follow
 from netinit.options import Options, offline
 from netinit.questions.listening import describe, examine_pod, require, severity_of
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
+from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.stand_ins import make_inbound
 
@@ -68,6 +70,22 @@ def test_without_a_proxy_tproxy_drops_unless_the_nft_rules_are_those_of_istio(ex
     for backend, expected in (("iptables-nft", "times out"), ("nftables", end)):
         inbound = [one for one in examine_pod(pod(), made, backend) if one.reception.delivery.by_tproxy]
         assert [one.text.endswith(expected) for one in inbound] == [True]
+
+
+def test_a_proxy_that_is_bound_to_another_device_is_elsewhere():
+    outbound, inbound = PROXIES
+    assert told(pod(outbound.replace(device=1), inbound)) == [], "what goes out comes back through lo"
+    for bound in (pod(outbound.replace(device=2), inbound), pod(outbound, inbound.replace(device=1))):
+        assert [line.rpartition("(")[2] for line in told(bound)] == ["NI302)"]
+
+
+def test_where_foreign_rules_send_a_connection_to_another_port_of_the_pod_its_listener_gets_it():
+    snapshot = pod(*PROXIES, LOCAL.replace(address=bytes((10, 77, 0, 2)), port=81))
+    around = surroundings_of(snapshot, IPV4)
+    sends = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -d 10.77.0.9 -p tcp -j DNAT --to-destination 10.77.0.2:81\nCOMMIT\n"
+    trace = simulate(make_inbound(around, "203.0.113.7", "10.77.0.9", 80), load_listing(parse_listing(sends), IPV4), around)
+    (one,) = follow(trace, snapshot)
+    assert (one.who, one.outcome, one.address) == ("application", "accepted", "10.77.0.2:81")
 
 
 def test_the_listener_that_redirected_udp_goes_to_is_named_as_such():

@@ -101,6 +101,16 @@ def test_a_drop_counts_packets():
     assert "rule 1" in fate.because
 
 
+def test_a_rule_that_is_reached_in_several_ways_has_all_their_reasons_and_no_option_of_one():
+    rules = live(
+        "4 OUTPUT -m owner --uid-owner 7 -j A", "3 OUTPUT -m owner --gid-owner 9 -j A", "5 A -p tcp -j REDIRECT --to-ports 15001", chains="A",
+    )  # fmt: skip
+    (fate,) = find_fates(rules, NOBODY)
+    assert (fate.because, fate.option, fate.foreign, fate.count(count_rules(rules, NOBODY))) == (
+        "`-m owner --uid-owner 7 -j A` (nat OUTPUT, rule 1); `-m owner --gid-owner 9 -j A` (nat OUTPUT, rule 2)", "", True, 5
+    )  # fmt: skip
+
+
 def test_a_rule_without_a_counter_makes_its_row_not_counted():
     (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", table="filter"), NOBODY)
     assert fate.count({fate.places[0]: ("", None)}) is None

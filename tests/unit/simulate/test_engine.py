@@ -149,6 +149,12 @@ def test_a_no_behind_an_unknown_match_is_a_no():
     assert (trace.fate, trace.redirect_port) == (DELIVERED, 1)
 
 
+@pytest.mark.parametrize(("rule", "is_known"), [("-p tcp -j ACCEPT", True), ("-m set --match-set banned dst -j MARK --set-xmark 0x1/0xffffffff", False)])
+def test_a_mark_is_not_known_behind_a_rule_that_may_have_set_it(rule, is_known):
+    trace = inbound(f"mangle PREROUTING {rule}\nmangle INPUT -m set --match-set banned dst -j MARK --set-xmark 0x2/0xffffffff")
+    assert (trace.is_mark_known, trace.routed is not None) == (is_known, True), "when it is routed"
+
+
 def test_an_unknown_match_before_a_target_without_effect_changes_nothing():
     trace = outbound(
         'nat OUTPUT -m limit --limit 5/min -j LOG --log-prefix "a b"\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1'
@@ -655,7 +661,7 @@ def test_address_sets_are_known_in_the_rules_of_every_place():
 
 def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():
     ours = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 9")
-    theirs = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j RETURN\nfilter OUTPUT -p udp -j DROP")
+    theirs = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 8\nfilter OUTPUT -p udp -j DROP")
     made = with_plan(join_backends({"nft": {IPV4: ours}, "legacy": {IPV4: theirs}}, IPV4), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
     assert simulate(make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000), made, POD).redirect_port == 15001
     assert simulate(make_outbound(POD, "1.2.3.4", 53, uid=1000, gid=1000, protocol="udp"), made, POD).fate == DROPPED

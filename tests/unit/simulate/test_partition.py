@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from allpackets import around
@@ -12,10 +14,10 @@ from netinit.simulate.ruleset import join_backends
 from netinit.simulate.symbolic import chain_walk
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.partition import compare
-from netinit.simulate.symbolic.regions import marked
+from netinit.simulate.symbolic.partition import compare, compare_parts
+from netinit.simulate.symbolic.regions import marked, nothing
 from netinit.simulate.symbolic.space import OUTBOUND
-from netinit.simulate.trace import UNKNOWN
+from netinit.simulate.trace import DROPPED, UNKNOWN
 
 SETS_BIT_1 = "-j MARK --set-xmark 0x1/0x1"
 
@@ -48,6 +50,14 @@ def find_divergent(before, after):
 )
 def test_packets_differ_where_their_marks_end_differently(before, after, marks):
     assert find_divergent(before, after) == find_divergent(after, before) == marks
+
+
+def test_packets_that_end_in_the_same_way_do_not_differ_whatever_they_were_before():
+    first, _, space = load("mangle", ["-j DROP"], [])
+    part = next(part for part in divide(space, first[IPV4]).parts if part.fate == DROPPED)
+    changed = replace(part, condition=part.condition.replace(zone=7))
+    assert compare_parts(part.region, part, changed) == nothing(space)
+    assert compare_parts(part.region, part, replace(changed, fate=UNKNOWN)) == part.region
 
 
 def test_packets_whose_fate_depends_on_the_order_are_told_by_the_rule_that_departs_from_ours():
