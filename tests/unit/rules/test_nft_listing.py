@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.rules.nft.listing_objects import read_objects
@@ -35,12 +36,47 @@ def read(objects, family=IPV4):
         ('log prefix "x" group 2', '-j NFLOG --nflog-prefix "x" --nflog-group 2'),
         ("limit rate 5/second burst 3 packets", "-m limit --limit 5/sec --limit-burst 3"),
         ("limit rate over 1 mbytes/second drop", "-j [limit rate over 1 mbytes/second drop]"),
+        ("tcp dport < 1024 accept", "-p tcp -m tcp --dport 0:1023 -j ACCEPT"), ("tcp dport <= 80 accept", "-p tcp -m tcp --dport 0:80 -j ACCEPT"),
+        ("tcp dport >= 30000 drop", "-p tcp -m tcp --dport 30000:65535 -j DROP"), ("udp sport > 65534 drop", "-p udp -m udp --sport 65535 -j DROP"),
+        ("socket transparent 1 accept", "[socket 0 == 01] -j ACCEPT"), ("socket wildcard 0 accept", "[socket 2 == 00] -j ACCEPT"),
+        ("meta mark & 0x3 == 0x1 accept", "-m mark --mark 0x1/0x3 -j ACCEPT"), ("ct direction original accept", "-m conntrack --ctdir ORIGINAL -j ACCEPT"),
+        ("fib daddr type local accept", "-m addrtype --dst-type LOCAL -j ACCEPT"), ('iifname { "lo", "eth0" } accept', "-i eth0 | -i lo -j ACCEPT"),
+        ("reject with tcp reset", "-j REJECT --reject-with tcp-reset"), ("notrack", "-j CT --notrack"), ("dnat to 10.1.1.1:80", "-j DNAT --to-destination 10.1.1.1:80"),
+        ("ct mark set meta mark", "-j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff"),
+        ("ip saddr . tcp dport { 10.0.0.1 . 80 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
+        ("tcp dport . ip saddr { 80 . 10.0.0.1 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
+        ("meta mark . tcp sport { 1 . 9 } drop", "-p tcp -m mark --mark 0x1 -m tcp --sport 9 -j DROP"),
+        ("ip daddr . udp dport vmap { 10.0.0.1 . 53 : drop }", "-d 10.0.0.1/32 -p udp -m udp --dport 53 -j DROP"),
+        ("ip saddr . tcp dport != { 10.0.0.1 . 80 } drop", "-p tcp [not payload 1 12, payload 2 2 in the set __set0] -j DROP"),
         ('xt target "TEE"', "-j TEE [...]"), ('xt match "owner" accept', "-m owner [...] -j ACCEPT"),
     ],
 )  # fmt: skip
 def test_a_rule_of_text_means_what_nft_means_by_it(rule, meaning):
     text = f"table ip t {{\n\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\t{rule}\n\t}}\n}}\n"
     assert read(read_listing(text)[0]) == ([meaning], rule.startswith("xt"))
+
+
+@pytest.mark.parametrize("more", ["", "flags dormant"])
+def test_what_else_is_in_a_table_is_passed_over_and_a_dormant_table_decides_nothing(more):
+    others = """	comment "a { b"
+	flowtable f {
+		hook ingress priority 0; devices = { eth0 };
+	}
+	ct helper h {
+		type "ftp" protocol tcp; l3proto ip;
+	}
+	counter k {
+		packets 0 bytes 0
+	}
+	set s {
+		type ipv4_addr . inet_service
+		elements = { 10.0.0.1 . 80 }
+	}
+"""
+    text = f"table ip t {{\n{more}\n{others}\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\tip saddr . tcp dport @s drop\n\t}}\n}}\n"
+    assert read(read_listing(text)[0]) == ([] if more else ["-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DROP"], 0)
+    with pytest.raises(ParseError):
+        read_listing("table ip t {\n\tcounter k")
 
 
 @pytest.mark.parametrize("right", [[1, 5], [5, 1]])
