@@ -227,8 +227,13 @@ class Change:
 
 
 def says_the_same(change: Mutation) -> bool:
-    """Whether Python takes the changed node for what it was."""
+    """Whether Python takes the changed node for what it was, or never runs it: the methods of a Protocol have no body."""
+    import libcst.matchers as m
     from libcst import Attribute, Call, Module, SimpleString
+
+    text = m.SimpleStatementLine(body=[m.Expr(m.SimpleString() | m.Ellipsis())])
+    if m.matches(change.contained_by_top_level_function, m.FunctionDef(body=m.IndentedBlock(body=[text, m.ZeroOrMore(text)]) | m.SimpleStatementSuite(body=[m.Expr(m.Ellipsis())]))):
+        return True
 
     old, new = change.original_node, change.mutated_node
     if isinstance(old, SimpleString) and isinstance(new, SimpleString):

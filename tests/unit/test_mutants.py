@@ -73,6 +73,8 @@ def test_a_change_that_python_takes_for_what_it_was_is_none(tmp_path, monkeypatc
     path.parent.mkdir()
     path.write_text('def f(one):\n    return int.from_bytes(one, "big"), one.decode("utf-8"), one.get(1, "big"), one.strip().lower()\n')
     source = Source(path)
+    (tmp_path / "room" / "b.py").write_text('class P:\n    def f(self, one=1) -> int:\n        """Its meaning."""\n\n    def g(self, one=2): ...\n')
+    assert not Source(tmp_path / "room" / "b.py").changes[1]
     made = "\n".join(source.make(number).text for number in range(len(source.changes[1])))
     assert "from_bytes(one, )" not in made
     assert '"UTF-8"' not in made

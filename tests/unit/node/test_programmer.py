@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
+import time
 from collections import Counter
 
 import pytest
@@ -13,6 +15,7 @@ from netinit.kernel import answers
 from netinit.node import programmer
 from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
 from netinit.node.programmer import PACKET, Programmer, read_message, write_message
+from netinit.node.programmer_client import ProgrammerClient
 
 GONE = JobResult(error="the pod's network namespace is gone", gone=True)
 
@@ -103,6 +106,52 @@ def test_what_goes_wrong_in_a_child_is_the_jobs_error(link, monkeypatch, fail, s
     assert (number, result.late, result.gone) == (b"1", False, False)
     assert said in result.error
     assert not made.running
+
+
+@pytest.mark.parametrize(("obeys", "said"), [(True, ""), (False, "it did not finish in time and was killed")])
+def test_a_job_that_takes_too_long_is_asked_to_roll_back_and_then_killed(link, monkeypatch, tmp_path, obeys, said):
+    def work(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if obeys else signal.SIG_IGN)
+        (tmp_path / "begun").touch()
+        time.sleep(600)
+
+    made, agent = link
+    monkeypatch.setattr(programmer, "_GRACE", 60.0)
+    monkeypatch.setattr(programmer, "perform", work)
+    send(agent, b"1", job())
+    while not (tmp_path / "begun").exists():
+        made.serve(0.01)
+    (accepted,) = made.running.values()
+    for _ in range(1 if obeys else 2):
+        accepted.due = 0.0  # its time is over
+        made.serve(0)
+    number, result = receive(made, agent)
+    assert (number, result.late, made.running) == (b"1", True, {})
+    assert result.error == said if said else result.error
+
+
+def test_the_agent_gets_the_answer_to_its_job_and_notices_that_the_programmer_is_gone():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = Programmer(theirs, 1)
+
+    async def run():
+        client = ProgrammerClient(ours)
+        client.start()
+        with open(os.devnull) as file:  # noqa: ASYNC230, PTH123 - a descriptor in the place of a namespace's
+            asked = [asyncio.create_task(client.do(Job.decode(job(path=path)), namespace)) for path, namespace in (("", -1), ("", file.fileno()))]
+            while not all(one.done() for one in asked):
+                await asyncio.sleep(0.01)
+                made.serve(0)
+        assert not client.lost.is_set()
+        theirs.close()
+        await asyncio.wait_for(client.lost.wait(), 60)
+        return [await one for one in asked]
+
+    with ours, theirs:
+        alone, entered = asyncio.run(run())
+    assert alone == GONE
+    assert entered.error, "what is no namespace is entered by nobody"
+    assert entered != GONE
 
 
 def test_a_child_can_be_asked_to_roll_back_whatever_the_agent_does_with_signals(monkeypatch):

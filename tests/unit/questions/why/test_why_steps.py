@@ -140,6 +140,9 @@ def test_the_mode_of_the_pod_s_own_namespace_is_certain_whatever_else_could_not_
     found = find_mode(pod("containers: []"), 8080, known)
     assert found.mode == "STRICT"
     assert found.doubt == ("PeerAuthentication objects could not be read: Forbidden" if is_doubtful else "")
+    none = find_mode(pod("containers: []"), 8080, read_objects([], unread={"PeerAuthentication": "Forbidden"}))
+    assert (none.mode, none.doubt) == ("PERMISSIVE", "PeerAuthentication objects could not be read: Forbidden")
+    assert find_mode(pod("containers: []"), 8080, read_objects([], whole=["PeerAuthentication"])).doubt == ""
 
 
 @pytest.mark.parametrize(
