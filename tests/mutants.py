@@ -4,7 +4,8 @@
 
 mutmut's operators make the changes. One run of all tests learns which tests run which functions, in whatever process: a probe
 at the start of each function writes that down (`mutants/learned`; delete it to learn again). Then each change is tried in
-a pytest of its own by the tests that run its function, the most specific first: those that run the fewest functions. Survivors
+a pytest of its own by the tests that run its function, the most specific first: those in the file that has the module's name, then
+those that run the fewest functions. Survivors
 are tried again in the end, by more tests. A run that was stopped goes on where `mutants/found.json` ends; delete it to begin anew.
 
 Learning and trying happen in mount, PID and network namespaces of their own, in which netinit/ has the probes or the change, everything
@@ -51,6 +52,9 @@ SECONDS, TIMES = 30, 5  # of processor time for the tests of one change: these, 
 PATIENCE = 900.0  # seconds for the tests of one change, by the clock
 MEMORY = 4 << 30  # bytes
 MOUNT_FAILED = 32  # exit code of mount(8)
+# Last arguments that are what Python takes without them (since 3.11), and names that it reads in upper case too
+DEFAULTS = {("from_bytes", '"big"'), ("to_bytes", '"big"')}
+CODECS = ("utf-8", "ascii", "latin-1")
 
 # In the package that learns: every process writes each function once for each test, with the test that was running.
 PROBE = """
@@ -106,21 +110,22 @@ class Learned:
         own = [test for test, found in self.functions.items() if function in found]
         others = [test for test, found in self.functions.items() if function not in found and any(one.startswith(f"{file}:") for one in found)]
         parts, spent = ([], [], []), 0.0
-        for place, test in enumerate([*self._sort(own), *self._sort(others)]):
+        named = f"/test_{Path(file).stem}.py::"
+        for place, test in enumerate([*self._sort(own, named), *self._sort(others, named)]):
+            if place and spent + self.seconds[test] > BUDGETS[1]:
+                continue  # one that is slow leaves the time to others
             spent += self.seconds[test]
-            if place and spent > BUDGETS[1]:
-                break
             parts[0 if place < FIRST else 1 if spent <= BUDGETS[0] else 2].append(test)
         return parts
 
-    def _sort(self, tests: list[str]) -> list[str]:
-        """The most specific first, and of a test with many rows one row before the next."""
+    def _sort(self, tests: list[str], named: str) -> list[str]:
+        """Those of the module's file first, then the most specific, and of a test with many rows one row before the next."""
         rows = defaultdict[str, int](int)
         places = {}
-        for test in sorted(tests, key=lambda test: (len(self.functions[test]), test)):
+        for test in sorted(tests, key=lambda test: (named not in test, len(self.functions[test]), test)):
             places[test] = rows[test.partition("[")[0]]
             rows[test.partition("[")[0]] += 1
-        return sorted(places, key=places.__getitem__)
+        return sorted(places, key=lambda test: (named not in test, places[test]))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -221,6 +226,23 @@ class Change:
         return f"netinit/{self.file}:{self.line} #{self.number} {self.function}"
 
 
+def says_the_same(change: Mutation) -> bool:
+    """Whether Python takes the changed node for what it was, or never runs it: the methods of a Protocol have no body."""
+    import libcst.matchers as m
+    from libcst import Attribute, Call, Module, SimpleString
+
+    text = m.SimpleStatementLine(body=[m.Expr(m.SimpleString() | m.Ellipsis())])
+    if m.matches(change.contained_by_top_level_function, m.FunctionDef(body=m.IndentedBlock(body=[text, m.ZeroOrMore(text)]) | m.SimpleStatementSuite(body=[m.Expr(m.Ellipsis())]))):
+        return True
+
+    old, new = change.original_node, change.mutated_node
+    if isinstance(old, SimpleString) and isinstance(new, SimpleString):
+        return old.evaluated_value in CODECS and str(new.evaluated_value).lower() == old.evaluated_value
+    if isinstance(old, Call) and isinstance(new, Call) and isinstance(old.func, Attribute) and old.args and [*new.args] == [*old.args[:-1]]:
+        return (old.func.attr.value, Module([]).code_for_node(old.args[-1].value)) in DEFAULTS
+    return False
+
+
 class Source:
     """A file with all its changes."""
 
@@ -235,7 +257,8 @@ class Source:
         from mutmut.mutation.file_mutation import create_mutations
 
         module, changes, *_ = create_mutations(self.file, self.text)
-        return module, [change for change in changes if isinstance(change.contained_by_top_level_function, FunctionDef)]
+        in_functions = [change for change in changes if isinstance(change.contained_by_top_level_function, FunctionDef)]
+        return module, [change for change in in_functions if not says_the_same(change)]
 
     def make(self, number: int) -> Change:
         module, changes = self.changes

@@ -67,6 +67,21 @@ def test_a_change_is_one_of_a_function_and_says_where_it_is(sources):
     assert (str(sub).split()[0], sub.diff.splitlines()[1:]) == ("netinit/small/c.py:4", ["-    return a + b", "+    return a - b"])
 
 
+def test_a_change_that_python_takes_for_what_it_was_is_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(mutants, "PACKAGE", tmp_path)
+    path = tmp_path / "room" / "a.py"
+    path.parent.mkdir()
+    path.write_text('def f(one):\n    return int.from_bytes(one, "big"), one.decode("utf-8"), one.get(1, "big"), one.strip().lower()\n')
+    source = Source(path)
+    (tmp_path / "room" / "b.py").write_text('class P:\n    def f(self, one=1) -> int:\n        """Its meaning."""\n\n    def g(self, one=2): ...\n')
+    assert not Source(tmp_path / "room" / "b.py").changes[1]
+    made = "\n".join(source.make(number).text for number in range(len(source.changes[1])))
+    assert "from_bytes(one, )" not in made
+    assert '"UTF-8"' not in made
+    for other in ('from_bytes("big")', 'from_bytes(one, "BIG")', '"XXutf-8XX"', "get(1, )"):
+        assert other in made
+
+
 def test_a_probe_is_the_first_thing_that_a_function_does():
     seen = []
     namespace = {"_netinit_hit": seen.append}
@@ -90,6 +105,20 @@ def test_a_change_is_tried_by_the_tests_of_its_function_the_most_specific_first_
 def test_one_row_of_each_test_is_tried_before_the_second_of_any():
     rows = [f"t.py::{name}\tm.py:f\nt.py::{name}\t=passed\t0\n" for name in ("a[1]", "a[2]", "b[1]", "c")]
     assert Learned.read("".join(rows)).find_tests("m.py", "f")[0] == ["t.py::a[1]", "t.py::b[1]", "t.py::c", "t.py::a[2]"]
+
+
+def test_tests_in_the_file_that_has_the_module_s_name_are_tried_first():
+    rows = [("unit/test_wide.py::a", "n.py:f"), ("unit/room/test_m.py::b[1]", "n.py:f\tn.py:g\tn.py:h"), ("unit/room/test_m.py::b[2]", "n.py:f")]
+    lines = [f"{test}\t{function}\n" for test, functions in rows for function in ("room/m.py:f", *functions.split("\t"))]
+    lines += [f"{test}\t=passed\t0\n" for test, _ in rows]
+    found = Learned.read("".join(lines)).find_tests("room/m.py", "f")[0]
+    assert found == ["unit/room/test_m.py::b[2]", "unit/room/test_m.py::b[1]", "unit/test_wide.py::a"]
+
+
+def test_a_slow_test_leaves_the_time_to_others():
+    limit = mutants.BUDGETS[1]
+    lines = [f"t{at}\tm.py:f\nt{at}\t=passed\t{seconds}\n" for at, seconds in enumerate((1, limit, 2))]
+    assert [test for part in Learned.read("".join(lines)).find_tests("m.py", "f") for test in part] == ["t0", "t2"]
 
 
 def test_slow_tests_come_later_and_are_left_out_at_last_but_one_is_always_tried():

@@ -61,11 +61,6 @@ class PodInQuestion(Record):
         return mapping(self.runs.get("spec"))
 
     @property
-    def given_spec(self) -> Tree:
-        """The spec as its author wrote it."""
-        return mapping(self.workload.created_pod()["spec"])
-
-    @property
     def status(self) -> Tree:
         """The status; empty but for a live pod."""
         return mapping(self.workload.tree.get("status")) if self.workload.kind == "Pod" else {}

@@ -9,7 +9,7 @@ from netinit.base.net import lists_port
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, string
 from netinit.inject.deciding.annotations import REWRITE_PROBES
-from netinit.inject.deciding.containers import find, named
+from netinit.inject.deciding.containers import named
 from netinit.options import Options
 from netinit.questions.connections import Question
 from netinit.questions.option_names import name_options, translate
@@ -52,7 +52,7 @@ def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain
             yield passed(NAME, "runs in the container (exec), without a network", about)
             continue
         action = mapping(probe[kind])
-        number = _port_of(pod, container, action)
+        number = _port_of(container, action)
         if number is None:
             named_port = quote(string(action.get("port")))
             text = f"{kind} on port {named_port}, which is the name of no port of the container: the kubelet cannot ask"
@@ -73,7 +73,7 @@ def _list_requests(container: Tree) -> Iterator[tuple[str, object]]:
     yield from [(key, mapping(container.get("lifecycle")).get(key)) for key in HOOKS]
 
 
-def _port_of(pod: PodInQuestion, container: Tree, action: Tree) -> int | None:
+def _port_of(container: Tree, action: Tree) -> int | None:
     """The number of a probe's port; None for a name that the container does not have."""
     port = action.get("port")
     if isinstance(port, int):
@@ -81,8 +81,7 @@ def _port_of(pod: PodInQuestion, container: Tree, action: Tree) -> int | None:
     text = string(port)
     if text.isascii() and text.isdigit():
         return int(text[:6])
-    own = find(pod.given_spec.get("containers"), string(container.get("name"))) or container
-    numbers = [one.get("containerPort") for one in named(own.get("ports")) if one.get("name") == text]
+    numbers = [one.get("containerPort") for one in named(container.get("ports")) if one.get("name") == text]
     return next((one for one in numbers if isinstance(one, int)), None)
 
 

@@ -356,11 +356,15 @@ class _RuleEncoder:
             raise NotUnderstoodError
         return [found]
 
-    def _load(self, one: ListedField, register: int = REGISTER) -> None:
+    def _limit(self, one: ListedField) -> None:
+        """Test what a field implies of packets; this uses REGISTER."""
         if one.family:
             self.writer.limit_family(one.family)
         if one.protocol:
             self.writer.limit_protocol(one.protocol)
+
+    def _load(self, one: ListedField, register: int = REGISTER) -> None:
+        self._limit(one)
         own, order = numbers.LOADS[one.kind]
         values = iter(one.key)
         self.writer.add(one.kind.encode(), *[(each, register if each == own else next(values)) for each in order])
@@ -431,6 +435,8 @@ class _RuleEncoder:
     def _load_all(self, fields: Sequence[ListedField]) -> None:
         """Load fields one behind the other, as for the key of a set."""
         word = 0
+        for one in fields:  # before any is loaded, for FIRST_SMALL is a part of REGISTER
+            self._limit(one)
         for one in fields:
             self._load(one, FIRST_SMALL + word if len(fields) > 1 else REGISTER)
             word += -(-one.length // WORD)

@@ -117,6 +117,11 @@ def test_a_socket_without_an_address_gets_that_of_its_way_first():
     from_eth0, from_eth1 = ((number_of(address), 32) for address in ("10.0.0.2", "10.1.0.2"))
     assert find_devices_of_sockets(host(rule(source=from_eth0)), IPV4, OUTSIDE) == {"eth1"}
     assert find_devices_of_sockets(host(rule(source=from_eth1)), IPV4, OUTSIDE) == {"eth0"}
+    turned = host(rule(source=from_eth0))
+    assert find_devices_of_sockets(turned.replace(addresses=turned.addresses[::-1]), IPV4, OUTSIDE) == {"eth1"}, "that of the device, in whatever order"
+    assert find_devices_of_sockets(turned.replace(addresses=turned.addresses[1:]), IPV4, OUTSIDE) == {"eth0"}, "it has none"
+    sixth = HostAddress(family=10, address="fd00::2", length=64, index=ETH0)
+    assert find_devices_of_sockets(turned.replace(addresses=(sixth, *turned.addresses)), IPV4, OUTSIDE) == {"eth1"}
 
 
 def test_without_a_default_route_the_first_interface_but_lo_is_the_default_one():

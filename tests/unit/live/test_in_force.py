@@ -97,6 +97,18 @@ def test_a_dormant_table_of_the_plan_is_inactive_and_a_foreign_one_is_nothing():
     assert not any("inet filter" in text for text in departures(foreign).warnings)
 
 
+@pytest.mark.parametrize(("hook", "priority", "kind", "found"), [(0, -150, "filter", 0), (0, -151, "filter", 1), (1, -150, "filter", 1), (0, -150, "", 1)])
+def test_a_chain_of_iptables_that_is_not_where_it_belongs_is_inactive(hook, priority, kind, found):
+    chains = tuple([NftChain(family=family, table="mangle", name="PREROUTING", hook=hook, priority=priority, policy=1, kind=kind) for family in (2, 10)])
+    made = plan(Options.from_argv(["-b", "*", "-i", "*", "-m", "TPROXY", "--ipv6", "on"]))
+    held = snapshot().replace(tables=(), chains=chains, rules=())
+    inactive = [one for one in find_deviations(held, made, "iptables-nft", NO_RULES_OF_OURS)[0] if one.kind == INACTIVE]
+    assert [(one.where, one.table, one.chain) for one in inactive] == [("IPv4", "mangle", "PREROUTING"), ("IPv6", "mangle", "PREROUTING")] * found
+    for one in inactive:
+        assert one.rule == f"type {kind or 'none'} hook {hook} priority {priority}"
+        assert one.purpose == "packets do not reach the chain as type filter at priority -150"
+
+
 def asleep_beside_ours(*names):
     """Our rules in nft tables, beside tables that keep all from translation as soon as they are woken."""
     held = snapshot_of(PLAN).replace(links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE,), routing_rules=USUAL)
@@ -207,6 +219,22 @@ def test_programs_that_may_not_be_asked_for_are_one_warning_and_no_difference():
     (warning,) = found.warnings
     assert warning == "BPF programs may not be read here (bpf(2): Operation not permitted): whether one redirects packets is not known"
 
+
+
+@pytest.mark.parametrize(
+    ("routes", "said"),
+    [
+        ((DEFAULT_ROUTE,), "the default route of IPv4 leaves through eth0"),
+        ((DEFAULT_ROUTE, DEFAULT_ROUTE.replace(destination=(number_of("128.0.0.0"), 1), hops=(3,))), "a policy rule, or one of several routes, of IPv4 leaves through eth0"),
+        ((DEFAULT_ROUTE.replace(hops=(3,)),), ""),
+    ],
+)  # fmt: skip
+def test_what_leaves_through_a_device_that_the_plan_excludes_escapes(routes, said):
+    made = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off", "-c", "eth0"]))
+    links = (*LINKS, Device(index=3, name="eth1", flags=1))
+    held = snapshot_of(made).replace(links=links, addresses=ADDRESSES, routes=routes, routing_rules=USUAL)
+    found = [one for one in find_deviations(held, made, "nftables", ())[0] if "the plan excludes" in one.purpose]
+    assert [(one.kind, one.rule) for one in found] == ([(ESCAPING, said)] if said else [])
 
 
 def test_backends_without_a_kernel_are_not_judged():

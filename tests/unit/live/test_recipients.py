@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from netinit.base.listeners import Listener, Listeners
 from netinit.base.net import IPV4, IPV6, HostAddress
 from netinit.base.snapshot import Device, Snapshot
 from netinit.live import recipients
+from netinit.live.host import surroundings_of
 from netinit.live.listeners import UNANSWERED, receive
-from netinit.live.recipients import APPLICATION, LISTENER, OF_ALL, OF_ONE, PROXY, RESOLVER, examine
+from netinit.live.recipients import APPLICATION, LISTENER, OF_ALL, OF_ONE, PROXY, RESOLVER, examine, follow
 from netinit.options import Options, offline
 from netinit.questions.listening import describe, examine_pod, require, severity_of
+from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.layouts import plan
+from netinit.simulate.endpoints import make_outbound
+from netinit.simulate.engine import simulate
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import load_plan
+from netinit.simulate.stand_ins import make_inbound
 
 V4, V6 = IPV4.number, IPV6.number
 DUAL = Listener(protocol="tcp", family=V6, address=bytes(16), port=15001, uid=1337, v6only=False, transparent=True, backlog=1)
@@ -63,6 +72,22 @@ def test_without_a_proxy_tproxy_drops_unless_the_nft_rules_are_those_of_istio(ex
         assert [one.text.endswith(expected) for one in inbound] == [True]
 
 
+def test_a_proxy_that_is_bound_to_another_device_is_elsewhere():
+    outbound, inbound = PROXIES
+    assert told(pod(outbound.replace(device=1), inbound)) == [], "what goes out comes back through lo"
+    for bound in (pod(outbound.replace(device=2), inbound), pod(outbound, inbound.replace(device=1))):
+        assert [line.rpartition("(")[2] for line in told(bound)] == ["NI302)"]
+
+
+def test_where_foreign_rules_send_a_connection_to_another_port_of_the_pod_its_listener_gets_it():
+    snapshot = pod(*PROXIES, LOCAL.replace(address=bytes((10, 77, 0, 2)), port=81))
+    around = surroundings_of(snapshot, IPV4)
+    sends = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -d 10.77.0.9 -p tcp -j DNAT --to-destination 10.77.0.2:81\nCOMMIT\n"
+    trace = simulate(make_inbound(around, "203.0.113.7", "10.77.0.9", 80), load_listing(parse_listing(sends), IPV4), around)
+    (one,) = follow(trace, snapshot)
+    assert (one.who, one.outcome, one.address) == ("application", "accepted", "10.77.0.2:81")
+
+
 def test_the_listener_that_redirected_udp_goes_to_is_named_as_such():
     words, listener = ("--redirect-outbound-udp", "514:10514"), DUAL.replace(protocol="udp", port=10514)
     assert told(pod(*PROXIES), *words) == ["then: nothing listens on 10514/udp (the pod's listener is not up): the datagram is refused (ICMP) (NI301)"]
@@ -80,6 +105,30 @@ def test_the_application_is_noted_where_no_address_of_the_pod_reaches_it():
     ]
     assert told(pod(*PROXIES, LOCAL, LOCAL.replace(address=bytes(4)))) == []
     assert told(pod(*PROXIES, LOCAL.replace(address=bytes(4)))) == [], "for IPv4 it is there: that may be all it wants"
+
+
+OUT, IN = {"to": "203.0.113.7", "port": 443}, {"source": "203.0.113.7", "to": "10.77.0.2"}
+ELSEWHERE = "the application listens on 127.0.0.1:8080 (uid 1000) alone, and the proxy connects to 10.77.0.2:8080: the connection is refused"
+
+
+@pytest.mark.parametrize(
+    ("sockets", "packet", "words", "said"),
+    [
+        (PROXIES, OUT, (), [("proxy", "accepted", "[::]:15001 (uid 1337) gets it: the connection is accepted")]),
+        ((), OUT, (), [("proxy", "refused", "nothing listens on 15001 (the proxy is not up): the connection is refused")]),
+        (PROXIES, {**OUT, "uid": 1337}, (), []),  # it leaves the pod
+        ((*PROXIES, LOCAL), {**IN, "port": 8080}, (), [("proxy", "accepted", "[::]:15006 (uid 1337) gets it: the connection is accepted"), ("application", "refused", ELSEWHERE)]),
+        ((*PROXIES, LOCAL.replace(address=bytes(4))), {**IN, "port": 8080}, ("-d", "8080"), [("application", "accepted", "0.0.0.0:8080 (uid 1000) gets it: the connection is accepted")]),
+        ((*PROXIES, LOCAL), {**IN, "port": 9090}, ("-d", "9090"), [("application", "refused", "nothing listens on 9090 (the application listens on 127.0.0.1:8080 (uid 1000)): the connection is refused")]),
+        ((DUAL, LOCAL), {**IN, "port": 8080}, (), [("proxy", "refused", "nothing listens on 15006 (the proxy is not up): the connection is refused")]),
+    ],
+)  # fmt: skip
+def test_a_connection_is_followed_to_who_gets_it_and_behind_the_proxy(sockets, packet, words, said):
+    snapshot, packet = pod(*sockets), dict(packet)
+    around = surroundings_of(snapshot, IPV4)
+    make = partial(make_inbound, around, packet.pop("source")) if "source" in packet else partial(make_outbound, around, uid=packet.pop("uid", 1000), gid=1000)
+    trace = simulate(make(packet["to"], packet["port"]), load_plan(planned("-u", "1337", *words), IPV4), around)
+    assert [(one.who, one.outcome, one.text) for one in follow(trace, snapshot, proxy_uids=(1337,))] == said
 
 
 def test_a_full_queue_is_a_warning_whoever_has_it():

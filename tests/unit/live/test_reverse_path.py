@@ -147,5 +147,17 @@ def test_the_way_back_of_what_is_forwarded_begins_where_it_leaves():
     assert check_source(strict, PACKET).drops
 
 
+@pytest.mark.parametrize(
+    ("routed", "drops", "reason"),
+    [
+        (1, False, ""), (0, True, "the kernel takes nothing from 127.0.0.0/8 that comes in through eth1"),
+        (None, None, "the kernel takes nothing from 127.0.0.0/8 that comes in through eth1, unless route_localnet is set there, which is not known"),
+    ],
+)  # fmt: skip
+def test_a_loopback_source_from_outside_needs_a_setting(routed, drops, reason):
+    found = check_source(with_settings(host(), route_localnet=routed), PACKET.replace(source=number_of("127.0.0.6")))
+    assert (found.drops, found.reason) == (drops, reason)
+
+
 def test_without_its_source_a_packet_is_not_judged():
     assert check_source(with_settings(host()), PACKET.replace(source=None)).drops is None

@@ -33,7 +33,8 @@ def test_whether_packets_meet_a_chain_of_devices_by_prefix_is_unknown(devices, o
     chain = NftChain(family=NETDEV, table="t", name="c", kind="filter", hook=0, devices=devices, has_other_devices=others)
     loaded = load_snapshot(Snapshot(tables=(NftTable(family=NETDEV, name="t"),), chains=(chain,)))
     (hooked,) = loaded.foreign[IPV4]
-    assert [one.rule.matches for one in hooked.chain.rules] == [(begins,)] * (begins is not None)
+    assert [(one.text, one.rule.matches) for one in hooked.chain.rules] == [("a hook of devices by prefix" if others else "", (begins,))] * (begins is not None)
+    assert hooked.hook == "PREROUTING"
 
 
 def test_the_chain_in_which_nft_looks_for_a_socket_is_a_match_of_the_rule_that_jumps_there():

@@ -101,6 +101,16 @@ def test_a_drop_counts_packets():
     assert "rule 1" in fate.because
 
 
+def test_a_rule_that_is_reached_in_several_ways_has_all_their_reasons_and_no_option_of_one():
+    rules = live(
+        "4 OUTPUT -m owner --uid-owner 7 -j A", "3 OUTPUT -m owner --gid-owner 9 -j A", "5 A -p tcp -j REDIRECT --to-ports 15001", chains="A",
+    )  # fmt: skip
+    (fate,) = find_fates(rules, NOBODY)
+    assert (fate.because, fate.option, fate.foreign, fate.count(count_rules(rules, NOBODY))) == (
+        "`-m owner --uid-owner 7 -j A` (nat OUTPUT, rule 1); `-m owner --gid-owner 9 -j A` (nat OUTPUT, rule 2)", "", True, 5
+    )  # fmt: skip
+
+
 def test_a_rule_without_a_counter_makes_its_row_not_counted():
     (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", table="filter"), NOBODY)
     assert fate.count({fate.places[0]: ("", None)}) is None
@@ -145,6 +155,11 @@ def test_a_rule_that_only_moved_goes_on_counting_and_the_new_one_before_it_begin
     (sight,) = looks(read(0.0, drops(5)), read(1.0, drops(6, "3 OUTPUT -p udp -j DROP")))
     assert sight.replaced
     assert sorted((row.added, "udp" in row.fate.because) for row in sight.rows) == [(1, False), (3, True)]
+
+
+def test_a_rule_in_the_place_of_another_begins_with_nothing():
+    (look,) = looks(read(0.0, drops(5)), read(1.0, live("3 OUTPUT -p udp -j DROP", table="filter")))
+    assert (look.replaced, [row.added for row in look.rows]) == (True, [3])
 
 
 def test_rules_that_are_gone_are_said_to_be_and_count_on_when_they_are_back():

@@ -575,6 +575,24 @@ def test_whatever_lies_in_the_runtime_s_folder_is_passed_over(tmp_path, make):
     assert found == {"u": str(tmp_path / "netns" / "cni-1")}
 
 
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ({"netns": "/var/run/netns/cni-1", "result": {"interfaces": [{"sandbox": "/var/run/netns/cni-2"}]}}, "cni-1"),
+        ({"result": {"interfaces": [{"name": "veth1"}, {"sandbox": "/var/run/netns/cni-2"}, 7]}}, "cni-2"),
+        ({"result": {"interfaces": [{"sandbox": "/"}]}}, ""), ({"result": {"interfaces": {}}}, ""), ({"result": []}, ""), ({}, ""),
+    ],
+)  # fmt: skip
+def test_a_record_names_its_namespace_itself_or_by_the_sandboxes_of_its_interfaces(tmp_path, record, name):
+    (tmp_path / "netns").mkdir()
+    for one in ("cni-1", "cni-2"):
+        (tmp_path / "netns" / one).touch()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "r").write_text(json.dumps({**record, "cniArgs": [["IgnoreUnknown", "1"], ["K8S_POD_UID", "u"]]}))
+    found = find_namespaces(["u"], attachments=Attachments(tmp_path / "none"), records=tmp_path / "results", folder=tmp_path / "netns")
+    assert found == ({"u": str(tmp_path / "netns" / name)} if name else {})
+
+
 def test_a_sweep_that_does_not_end_is_named_by_readyz_in_words_and_pods_still_start(agent):
     ours, programmer = socket.socketpair()
     with ours, programmer:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import socket
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,7 +15,7 @@ from netinit.base.errors import ChildLostError
 from netinit.kernel import capabilities, children
 from netinit.node import server
 from netinit.node.server import AgentServer
-from netinit.node.settings import AgentSettings
+from netinit.node.settings import NOTHING, AgentSettings
 from netinit.node.supervisor import _explain_end
 from netinit.node.unix_server import open_socket
 from netinit.serving.event_log import EventLog
@@ -60,6 +63,66 @@ def test_a_process_that_runs_out_of_memory_outside_of_its_tasks_is_lost_and_name
     with run_in_child(tmp_path, api, monkeypatch, run_out_of_memory) as child, pytest.raises(ChildLostError) as lost:
         child.receive()
     assert lost.value.how == "ended with status 1"
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A server of a socket, which nobody serves yet, and what it logs."""
+    settings = AgentSettings(node="n", namespace="mesh", install=True, taint="netinit.io/not-ready", host_probes="report", socket=str(tmp_path / "run" / "cni.sock"))
+    ours, link = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, link, open_socket(settings.socket) as plugin:
+        one = AgentServer(settings, plugin, server.identify(settings.socket), ours, link)
+        yield one
+
+
+def test_each_task_has_its_part(made):
+    keep, own, daemon_set, sweeper = (SimpleNamespace() for _ in range(4))
+    for part in (own, daemon_set, sweeper):
+        part.run = object()
+    keep.keep, keep.own_namespace, keep.daemon_set = object(), own, daemon_set
+    sweeper.watch, sweeper.check_after_change, sweeper.check_connections, sweeper.follow_pods = print, object(), object(), object()
+    made.installation, made.sweeper, made.watchers = keep, sweeper, {False: "changes", True: "connections"}
+    made.agent = SimpleNamespace(pod_cache=SimpleNamespace(run=object()))
+    found = made._make_tasks(None, SimpleNamespace(run=object()), {"pod_cache": None, "programmer": None, "metrics": None, "log": None})
+    assert (found["watch"].args, found["connections"].args) == (("changes", sweeper.check_after_change), ("connections", sweeper.check_connections))
+    assert (found["plugin"], found["DaemonSet"], found["namespace"]) == (keep.keep, daemon_set.run, own.run)
+    send = found["readiness"].args[2]
+    assert (send.func.__name__, send.args) == ("send", ("NotReady",))
+    assert {"socket", "pods", "status", "sweep", "appearing pods", "host probes", "taint"} <= found.keys()
+    made.watchers, made.settings = {}, made.settings.replace(install=False, taint="", host_probes=NOTHING, outside_namespaces="wait")
+    assert {*made._make_tasks(None, SimpleNamespace(run=object()), {})} == {"socket", "pods", "status", "sweep", "appearing pods", "readiness"}
+
+
+def test_an_agent_ends_without_its_socket_and_leaves_the_port_to_one_that_took_it(made, monkeypatch):
+    monkeypatch.setattr(server, "_STATUS_SECONDS", 0.01)
+    path, stream = Path(made.settings.socket), io.StringIO()
+    made.log, made.installation = EventLog("debug", stream=stream), SimpleNamespace(is_replaced=False)
+
+    async def run():
+        closed = asyncio.Event()
+
+        async def close(_):
+            assert not closed.is_set(), "the port is left once"
+            closed.set()
+
+        made._listener = SimpleNamespace(close=close)
+        watch = asyncio.create_task(made._lose_socket())
+        await asyncio.sleep(0.05)
+        assert not watch.done(), "its own socket is there, answered or not"
+        path.unlink()  # noqa: ASYNC240 - of a file in memory
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as newer:
+            newer.bind(str(path))
+            newer.listen()
+            await asyncio.wait_for(closed.wait(), 60)
+            await asyncio.sleep(0.05)
+            assert not watch.done(), "a newer agent answers there"
+            assert made.installation.is_replaced
+        await asyncio.wait_for(watch, 60)  # nobody answers at the socket that is left
+
+    asyncio.run(run())
+    newer, ended = stream.getvalue().splitlines()
+    assert f"a newer agent has taken the plugin's socket; port {made.settings.monitoring_port} is left to it" in newer
+    assert f"the socket {path} was removed; ending, to be restarted" in ended
 
 
 def test_who_logs_without_memory_ends_all_the_same():

@@ -530,6 +530,18 @@ def test_another_namespace_of_the_same_pod_starts_anew_and_a_generation_may_over
     assert history.take_undone(5.0)[0] == 0
 
 
+def test_without_sweeps_the_histories_of_pods_that_are_gone_are_forgotten_once_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(sweep, "MAX_WATCHED", 2)
+    pods = [running(name) for name in ("a", "b", "c", "d", "e")]
+    node = Node(monkeypatch, *pods)
+    kept = [node.sweeper._history(pod) for pod in pods[:3]]
+    assert [node.sweeper._history(pod) for pod in pods[:3]] == kept, "a pod that is known is not too many"
+    node.pods[:] = pods[1:]
+    node.sweeper._history(pods[3])
+    assert sorted(node.sweeper._histories) == ["shop-b", "shop-c", "shop-d"]
+    assert node.sweeper._history(pods[1]) is kept[1]
+
+
 # ---- sweeps that do not end
 
 

@@ -13,7 +13,7 @@ from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import Options, offline
 from netinit.questions.audit.changes import find_changes_of_fate
-from netinit.questions.pasted_comparison import verify_dump
+from netinit.questions.pasted_comparison import compare_with_options, verify_dump
 from netinit.questions.pasted_rules import name_form, read_rules, refuse_as_rules
 from netinit.rules.infer_options import find_other_values
 from netinit.rules.iptables.write import write_plan
@@ -379,6 +379,13 @@ def test_no_text_is_an_internal_error(form):
         except NetinitError as error:
             assert str(error).isprintable() or "\n" in str(error)
     assert read > choose(2, 10)
+
+
+@pytest.mark.parametrize(("given", "whose"), [(OPTIONS, "the plan of the options"), (None, "the plan of the options that the rules show")])
+def test_a_comparison_names_whose_options_the_plan_has(given, whose):
+    compared = compare_with_options(read_rules([("pasted", save())], given))
+    assert (compared.name, compared.changes) == (f"{whose} and pasted", ())
+    assert compare_with_options(read_rules([("pasted", save())], given), "web").name == "web"
 
 
 def test_no_objects_of_nft_are_an_internal_error():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core import plan
 from netinit.base.net import IPV4, IPV6
 from netinit.options import Options
 from netinit.questions.plan_comparison import Report
-from netinit.questions.verify import VerifyReport, render_text
+from netinit.questions.release_comparison import ReleaseComparison
+from netinit.questions.verify import MAX_SHOWN, VerifyReport, describe_older, render_text, to_object
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import Difference
 
@@ -59,3 +62,24 @@ def test_a_doubt_counts_where_it_is_asked_for():
     assert VerifyReport(report=doubtful, options=None).ok
     strict = VerifyReport(report=doubtful.with_doubts(), options=None)
     assert (strict.ok, [one.kind for one in strict.differences]) == (False, ["doubt"])
+
+
+OLDER = ReleaseComparison(releases="Istio 1.5", options="netinit apply -b '*'")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "equal"),
+    [
+        ({}, ["rules of Istio 1.5, equal for all packets to the current ones (netinit apply -b '*'): proved"], True),
+        ({"doubt": "too many parts"}, ["rules of Istio 1.5; too many parts"], False),
+        ({"differences": ("one",)}, ["rules of Istio 1.5; the current ones (netinit apply -b '*') treat 1 kind of packets differently:", "  one"], False),
+        ({"differences": ("x",) * (MAX_SHOWN + 1)},
+         [f"rules of Istio 1.5; the current ones (netinit apply -b '*') treat {MAX_SHOWN + 1} kinds of packets differently:", *["  x"] * MAX_SHOWN, "  and 1 kind more"], False),
+    ],
+)  # fmt: skip
+def test_rules_of_an_earlier_release_are_named_with_what_differs_from_today_s(changes, said, equal):
+    older = OLDER.replace(**changes)
+    assert describe_older(older) == said
+    report = EQUAL.replace(older=older)
+    assert render_text(report).splitlines()[1:] == said
+    assert to_object(report)["istio"] == {"releases": "Istio 1.5", "equal": equal, "differences": [*older.differences]}

@@ -16,7 +16,7 @@ from netinit.live.snapshot_rules import load_snapshot
 from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
 from netinit.rules.expressions.rule_reader import References, decode_rule
-from netinit.rules.foreign_targets import UnknownTarget
+from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, WriteDestination
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.numbers import META_SKUID
@@ -281,3 +281,74 @@ def test_a_range_of_addresses_or_ports_and_flags_that_are_not_known_are_no_one_d
     info = pack(*layout, *addresses) + pack(">2H", low, high)
     assert _nat_range(info, IPV4, revision) == NAT[given]
     assert revision or _nat_range(pack("=2I4s4s2H", 2, flags, *addresses, low, high), IPV4, 0) is None
+
+
+def decode(*parts):
+    """The rule that these expressions are, in a table of IPv4."""
+    looks = RuleBuilder(IP, [])
+    for part in parts:
+        part(looks)
+    (rule,) = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=looks.block()), NOTHING).rules
+    return rule
+
+
+def number_of_turns(modulus, offset):
+    """`numgen inc mod MODULUS offset OFFSET == 7`."""
+    def write(looks):
+        looks.add(b"numgen", (1, REGISTER), (2, modulus), (3, 0), (4, offset))
+        looks.compare(pack("=I", 7))
+
+    return write
+
+
+@pytest.mark.parametrize(("modulus", "offset", "holds"), [(1, 7, True), (1, 0, None), (2, 7, None)])
+def test_one_of_one_is_no_chance(modulus, offset, holds):
+    assert matched(decode(number_of_turns(modulus, offset)), sent()) is holds
+
+
+@pytest.mark.parametrize(
+    ("base", "offset", "value", "target"),
+    [
+        (1, 16, bytes((10, 0, 0, 9)), WriteDestination(text="write 4 bytes at 16 of the network header", address="10.0.0.9")),
+        (2, 2, bytes((0, 81)), WriteDestination(text="write 2 bytes at 2 of the transport header", port=81)),
+        (1, 1, bytes(1), Observe(text="DSCP set")), (1, 12, bytes(4), UnknownTarget(text="write 4 bytes at 12 of the network header")),
+        (2, 0, bytes(2), UnknownTarget(text="write 2 bytes at 0 of the transport header")),
+        (1, 16, bytes(2), UnknownTarget(text="write 2 bytes at 16 of the network header")),
+    ],
+)  # fmt: skip
+def test_a_destination_that_is_written_is_known_and_of_other_fields_only_those_that_no_rule_tests(base, offset, value, target):
+    def write(looks):
+        looks.put(value)
+        looks.add(b"payload", (2, base), (3, offset), (4, len(value)), (5, REGISTER), (6, 0), (7, 0), (8, 0))
+
+    assert decode(write).target == target
+
+
+@pytest.mark.parametrize(
+    ("attributes", "value", "target"),
+    [
+        (((2, 2), (3, REGISTER)), bytes((10, 0, 0, 9)), DestinationNat(address="10.0.0.9", port=0)),
+        (((2, 2), (3, REGISTER), (4, REGISTER), (7, 1)), bytes((10, 0, 0, 9)), DestinationNat(address="10.0.0.9", port=0)),
+        (((2, 10), (3, REGISTER)), bytes(15) + b"\1", DestinationNat(address="::1", port=0)),
+        (((2, 2), (5, REGISTER), (6, REGISTER), (7, 2)), bytes((0, 80)), DestinationNat(address="", port=80)),
+        (((2, 2), (3, REGISTER), (4, REGISTER + 1)), bytes((10, 0, 0, 9)), None), (((2, 2), (5, REGISTER), (6, REGISTER + 1)), bytes((0, 80)), None),
+        (((2, 2), (3, REGISTER), (7, 4)), bytes((10, 0, 0, 9)), None), (((2, 7), (3, REGISTER)), bytes((10, 0, 0, 9)), None),
+        (((2, 2),), bytes(4), None), (((2, 2), (3, REGISTER + 1)), bytes((10, 0, 0, 9)), None),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_translation_to_one_destination_is_known_and_to_a_range_or_with_other_flags_it_is_not(attributes, value, target):
+    def translate(looks):
+        looks.put(value)
+        looks.add(b"nat", (1, 1), *attributes)
+
+    assert decode(translate).target == (target or UnknownTarget(text="nat"))
+
+
+def test_a_translated_source_is_one_whatever_its_address_is():
+    def translate(looks):
+        looks.put(bytes((10, 0, 0, 9)))
+        looks.add(b"nat", (1, 0), (2, 2), (3, REGISTER))
+
+    assert decode(translate).target == SourceNat(text="snat", address="10.0.0.9")
+    assert decode(lambda looks: looks.add(b"nat", (1, 0), (2, 2))).target == SourceNat(text="snat", address="")

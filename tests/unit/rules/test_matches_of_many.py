@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from allpackets import around, check_cover, check_members, divide_all
+from allpackets import POD, around, check_cover, check_members, divide_all
 from core import IPV4, Network, parse_listing
 from netinit.simulate.listed_rules import load_listing
 from sweeps import together
@@ -35,3 +35,18 @@ def test_of_all_packets_a_match_chooses_those_that_it_is_true_of(table, match):
     for partition in divide_all(rulesets, {IPV4: ROUTED}, free=False):
         assert check_cover(partition)
         assert check_members(partition, rulesets[IPV4], Random(1))
+
+
+@pytest.mark.parametrize("given", [f"-d {POD[IPV4]}", f"! -d {POD[IPV4]}", "-d 10.0.0.0/8", "-m addrtype --dst-type LOCAL"])
+def test_where_a_redirect_goes_to_the_address_of_a_device_it_is_known_of_devices_with_one(given):
+    lines = [
+        "*nat", ":PREROUTING ACCEPT [0:0]", "-A PREROUTING -p tcp -j REDIRECT --to-ports 15006", "COMMIT",
+        "*filter", ":INPUT ACCEPT [0:0]", "-A INPUT -i eth1 -p udp -j ACCEPT", f"-A INPUT {given} -p tcp -j DROP", "COMMIT", "",
+    ]  # fmt: skip
+    rulesets = {IPV4: load_listing(parse_listing("\n".join(lines)), IPV4)}
+    fates = set()
+    for partition in divide_all(rulesets, {IPV4: around(IPV4)}, free=False):
+        assert check_cover(partition)
+        assert check_members(partition, rulesets[IPV4], Random(1))
+        fates |= {part.verdict for part in partition.parts if part.condition.redirect_port}
+    assert "unknown" in fates, "the address of eth1"

@@ -121,3 +121,10 @@ def test_what_is_open_is_said_once_if_it_is_alike():
         "this kernel has no REJECT: rules beyond Istio's that the kernel does not take are left out, and this is open: " + OPEN["reuse"]
     )
     assert describe_open({**both, IPV4: frozenset({"segments"})}).endswith(f"open: IPv4: {OPEN['segments']}; IPv6: {OPEN['reuse']}")
+
+
+def test_a_plan_that_no_options_made_cannot_be_reduced():
+    made = plan(Options(**ALL_IN))
+    with pytest.raises(TypeError, match="the plan was not made from options"):
+        leave_out(made.replace(made_from=None), EVERYTHING)
+    assert leave_out(made.replace(made_from=None), {}).tables == made.tables

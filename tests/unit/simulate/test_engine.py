@@ -11,14 +11,16 @@ from hosts import Host
 from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
 from netinit.options import Options
 from netinit.questions.explain import Explanation
+from netinit.rules.foreign_targets import WriteDestination
 from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
 from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.listed_rules import load_listing
-from netinit.simulate.ruleset import HookedChain, join_backends, resolve_sets, with_plan
+from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, join_backends, resolve_sets, with_plan
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
@@ -145,6 +147,12 @@ def test_a_no_behind_an_unknown_match_is_a_no():
         "nat OUTPUT -m set --match-set banned dst -m owner --uid-owner 7 -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1"
     )
     assert (trace.fate, trace.redirect_port) == (DELIVERED, 1)
+
+
+@pytest.mark.parametrize(("rule", "is_known"), [("-p tcp -j ACCEPT", True), ("-m set --match-set banned dst -j MARK --set-xmark 0x1/0xffffffff", False)])
+def test_a_mark_is_not_known_behind_a_rule_that_may_have_set_it(rule, is_known):
+    trace = inbound(f"mangle PREROUTING {rule}\nmangle INPUT -m set --match-set banned dst -j MARK --set-xmark 0x2/0xffffffff")
+    assert (trace.is_mark_known, trace.routed is not None) == (is_known, True), "when it is routed"
 
 
 def test_an_unknown_match_before_a_target_without_effect_changes_nothing():
@@ -653,10 +661,16 @@ def test_address_sets_are_known_in_the_rules_of_every_place():
 
 def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():
     ours = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 9")
-    theirs = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j RETURN\nfilter OUTPUT -p udp -j DROP")
+    theirs = rules("nat OUTPUT -p tcp -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 8\nfilter OUTPUT -p udp -j DROP")
     made = with_plan(join_backends({"nft": {IPV4: ours}, "legacy": {IPV4: theirs}}, IPV4), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
     assert simulate(make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000), made, POD).redirect_port == 15001
     assert simulate(make_outbound(POD, "1.2.3.4", 53, uid=1000, gid=1000, protocol="udp"), made, POD).fate == DROPPED
+
+
+def test_the_marks_that_policy_rules_route_here_are_those_of_the_plan_where_it_has_some():
+    before, transparent = rules("nat OUTPUT -p tcp -j RETURN", marks=(5,)), ["-i", "*", "-b", "*", "-m", "TPROXY"]
+    assert with_plan(before, plan(Options.from_argv(transparent, {}))).local_marks == {(1337, FULL_MASK)}
+    assert with_plan(before, plan(Options.from_argv(transparent[:4], {}))).local_marks == before.local_marks
 
 
 @pytest.mark.parametrize(
@@ -694,6 +708,19 @@ def test_a_foreign_chain_with_the_priority_of_connection_tracking_runs_before_or
     assert trace.fate == fate
     if fate == UNKNOWN:
         assert trace.reason == "the kernel does not show whether ip theirs comes first at OUTPUT"
+
+
+@pytest.mark.parametrize(
+    ("hook", "priority", "to"), [("OUTPUT", -300, "5.6.7.8:81"), ("OUTPUT", -150, ""), ("INPUT", -300, ""), ("POSTROUTING", -300, "")]
+)  # fmt: skip
+def test_a_destination_that_a_foreign_rule_writes_is_known_before_connection_tracking_alone(hook, priority, to):
+    address, port = WriteDestination(text="", address="5.6.7.8"), WriteDestination(text="", port=81)
+    writes = [LoadedRule(at, "", Rule(target=target)) for at, target in enumerate((address, port), 1)]
+    chain = LoadedChain(hook, tuple(writes), "ACCEPT")
+    ruleset = replace(rules("nat OUTPUT -p udp -j REDIRECT --to-ports 1"), foreign=(HookedChain("ip theirs", chain, {hook: chain}, "filter", hook, priority),))
+    around = POD.replace(addresses=(*POD.addresses, ("lo", number_of("5.6.7.9"))))
+    trace = simulate(make_outbound(around, "5.6.7.9", 80, uid=7, gid=7), ruleset, around)
+    assert (trace.fate, end(trace) if to else "") == (SENT if to else UNKNOWN, to)
 
 
 CAPTURES = "nat OUTPUT -p tcp -j ISTIO_REDIRECT\nnat ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001\n"

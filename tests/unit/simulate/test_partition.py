@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from allpackets import around
@@ -13,8 +15,8 @@ from netinit.simulate.ruleset import join_backends, load_plan
 from netinit.simulate.symbolic import chain_walk
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
-from netinit.simulate.symbolic.partition import compare
-from netinit.simulate.symbolic.regions import marked
+from netinit.simulate.symbolic.partition import compare, compare_parts
+from netinit.simulate.symbolic.regions import marked, nothing
 from netinit.simulate.symbolic.space import OUTBOUND
 from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN
 
@@ -89,6 +91,14 @@ def test_the_first_difference_takes_less_work_than_all_of_them():
     one, space.diagram.work = space.diagram.work, 0
     assert len(list(compare(before, after))) >= 40
     assert one < space.diagram.work / 4
+
+
+def test_packets_that_end_in_the_same_way_do_not_differ_whatever_they_were_before():
+    first, _, space = load("mangle", ["-j DROP"], [])
+    part = next(part for part in divide(space, first[IPV4]).parts if part.fate == DROPPED)
+    changed = replace(part, condition=part.condition.replace(zone=7))
+    assert compare_parts(part.region, part, changed) == nothing(space)
+    assert compare_parts(part.region, part, replace(changed, fate=UNKNOWN)) == part.region
 
 
 def test_packets_whose_fate_depends_on_the_order_are_told_by_the_rule_that_departs_from_ours():

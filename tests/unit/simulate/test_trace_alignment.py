@@ -20,6 +20,7 @@ from netinit.simulate.trace_alignment import (
     PREDICTED_ONLY,
     align,
     describe_end,
+    rules_of,
     trace_observed,
 )
 
@@ -143,3 +144,10 @@ def test_the_last_rule_that_captures_says_where_to():
     assert observed.redirect_port == 15001
     none = TraceStep("OUTPUT", "", "filter", "OUTPUT", LoadedRule(1, "-j DROP", Rule(target=Drop(), comment="", origin=None)))
     assert trace_observed(observed.first, observed.last, observed.fate, (none,)).redirect_port == 0
+
+
+def test_rules_are_found_by_table_chain_and_number():
+    found = rules_of(RULES, "nat", "ISTIO_OUTPUT")
+    assert [*found] == [*range(1, len(RULES.tables["nat"]["ISTIO_OUTPUT"].rules) + 1)]
+    assert found[1] is RULES.tables["nat"]["ISTIO_OUTPUT"].rules[0]
+    assert rules_of(RULES, "nat", "nowhere") == rules_of(RULES, "nowhere", "ISTIO_OUTPUT") == {}

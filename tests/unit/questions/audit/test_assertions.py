@@ -54,6 +54,21 @@ def test_a_sentence_is_proved_or_refuted(text, more, holds):
     assert (found.counterexample is not None) is (holds is not True)
 
 
+@pytest.mark.parametrize(
+    ("text", "more", "holds"),
+    [
+        ("outbound tcp through eth0 not to pod not by proxy is captured", "", True), ("outbound tcp through eth0 is direct", "-c eth0", True),
+        ("outbound tcp through lo is captured", "", False),
+    ],
+)  # fmt: skip
+def test_where_routes_are_known_what_leaves_through_a_device_is_what_they_send_there(text, more, holds):
+    found = ruling(text, more, routes_known=True)
+    assert found.holds is holds, found.counterexample and found.counterexample.sentence
+    assert found.packets
+    none = ruling("outbound tcp through net9 is captured", more, routes_known=True)
+    assert (none.holds, none.packets) == (True, 0)
+
+
 def test_a_counterexample_shows_its_way_and_the_option_to_change():
     found = ruling("outbound tcp to 10.0.0.0/8 not by proxy is captured", "-x 10.2.0.0/16")
     assert found.counterexample.sentence.startswith("direct: goes out to 10.2.0.1")

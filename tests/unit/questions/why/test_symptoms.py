@@ -263,6 +263,12 @@ def test_network_policies_that_select_either_end_are_named_and_not_judged():
     assert [step.about for step in found.steps if step.name == "network policy"] == ['NetworkPolicy "shop/in"', 'NetworkPolicy "shop/out"']
 
 
+def test_a_pod_on_its_node_s_network_is_told_to_leave_it():
+    found = ask(workload("hostNetwork: true, containers: [{name: web, image: web}]"), service(), DB, **TO_DB)
+    (step,) = [step for step in found.steps if step.name == "injection"]
+    assert (step.outcome, step.code, step.remedy) == ("unknown", "NI101", "remove hostNetwork: true if it is to be in the mesh")
+
+
 def test_what_could_not_be_read_is_unknown_and_says_why():
     known = read_objects(yaml.safe_load_all(NAMESPACE + "---\n" + workload()), unread={"Service": "Forbidden", "NetworkPolicy": "Forbidden"})
     found = why_of_objects(read_asked(**TO_DB), known.workloads[0], known, options=Options(), outlook=Outlook())

@@ -133,6 +133,18 @@ def test_the_mode_of_mutual_tls_is_that_of_the_nearest_object(specs, mode):
     assert find_mode(pod("containers: []"), 8080, read_objects(trees)).mode == mode
 
 
+@pytest.mark.parametrize(("home", "is_doubtful"), [("shop", False), ("istio-system", True)])
+def test_the_mode_of_the_pod_s_own_namespace_is_certain_whatever_else_could_not_be_read(home, is_doubtful):
+    (tree,) = authentications((home, "mtls: {mode: STRICT}")).by_kind["PeerAuthentication"]
+    known = read_objects([tree], unread={"PeerAuthentication": "Forbidden"})
+    found = find_mode(pod("containers: []"), 8080, known)
+    assert found.mode == "STRICT"
+    assert found.doubt == ("PeerAuthentication objects could not be read: Forbidden" if is_doubtful else "")
+    none = find_mode(pod("containers: []"), 8080, read_objects([], unread={"PeerAuthentication": "Forbidden"}))
+    assert (none.mode, none.doubt) == ("PERMISSIVE", "PeerAuthentication objects could not be read: Forbidden")
+    assert find_mode(pod("containers: []"), 8080, read_objects([], whole=["PeerAuthentication"])).doubt == ""
+
+
 @pytest.mark.parametrize(
     ("host", "home", "is_found"),
     [("db", "shop", True), ("db", "data", False), ("db.shop", "data", False), ("db.shop.svc.cluster.local", "data", True), ("*.shop.svc.cluster.local", "data", True), ("*", "data", True), ("", "data", False), ("web", "shop", False)],

@@ -1,0 +1,168 @@
+"""The privileged process: jobs come as packets with descriptors, a child does each, and the result goes back under its number."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+from collections import Counter
+
+import pytest
+
+from netinit.kernel import answers
+from netinit.node import programmer
+from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
+from netinit.node.programmer import PACKET, Programmer, read_message, write_message
+from netinit.node.programmer_client import ProgrammerClient
+
+GONE = JobResult(error="the pod's network namespace is gone", gone=True)
+
+
+@pytest.fixture
+def link():
+    """A programmer that runs one job at a time, and the agent's end of its socket."""
+    agent, own = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    agent.setblocking(False)  # noqa: FBT003 - setblocking's signature
+    made = Programmer(own, 1)
+    with agent, own:
+        yield made, agent
+        made.end()
+
+
+def send(agent, number, data, *more):
+    with write_message(data) as file:
+        socket.send_fds(agent, [number], [file, *more])
+
+
+def job(kind=VERIFY, seconds=60.0, **more):
+    return Job(kind=kind, environ={}, seconds=seconds, **more).encode()
+
+
+def receive(made, agent):
+    """The number and the result of the next job that ends."""
+    for _ in range(600):
+        made.serve(0.1)
+        try:
+            number, descriptors, *_ = socket.recv_fds(agent, PACKET, 1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            continue
+        return number, JobResult.check(answers.decode(read_message(descriptors)))
+    raise AssertionError("no job has ended in a minute")
+
+
+def test_a_job_without_a_descriptor_is_done_at_its_path(link):
+    made, agent = link
+    send(agent, b"7", job())
+    assert receive(made, agent) == (b"7", GONE)
+
+
+def test_what_is_no_job_is_answered_with_what_is_wrong_and_its_descriptor_is_closed(link):
+    made, agent = link
+    ours, theirs = os.pipe()
+    send(agent, b"1", b"[]", theirs)
+    os.close(theirs)
+    number, result = receive(made, agent)
+    assert (number, result.error.partition(":")[0]) == (b"1", "this is not a job")
+    assert os.read(ours, 1) == b"", "nobody holds the other end"
+    os.close(ours)
+    socket.send_fds(agent, [b"2"], [])
+    number, result = receive(made, agent)
+    assert number == b"2"
+    assert result.error
+    assert made.open
+
+
+def test_jobs_that_start_pods_come_before_those_that_maintain_them(link):
+    made, agent = link
+    for number, kind in ((b"1", VERIFY), (b"2", VERIFY), (b"3", APPLY)):
+        send(agent, number, job(kind))
+    made.most = 0
+    for _ in range(3):
+        made.serve(0)
+    made.most = 1
+    assert [receive(made, agent) for _ in range(3)] == [(number, GONE) for number in (b"3", b"1", b"2")]
+
+
+def test_a_job_whose_time_is_over_before_its_turn_is_not_begun(link, monkeypatch):
+    made, agent = link
+    monkeypatch.setattr(Programmer, "_fork", None)
+    send(agent, b"1", job(seconds=0.0))
+    assert receive(made, agent) == (b"1", JobResult(error="there was no time left for it when its turn came", late=True))
+
+
+@pytest.mark.parametrize(
+    ("fail", "said"), [(RuntimeError("broken"), "broken"), (OSError(5, "Input/output error"), "OSError: [Errno 5] Input/output error")], ids=repr
+)  # fmt: skip
+def test_what_goes_wrong_in_a_child_is_the_jobs_error(link, monkeypatch, fail, said):
+    def perform(*_):
+        raise fail
+
+    made, agent = link
+    monkeypatch.setattr(programmer, "perform", perform)
+    send(agent, b"1", job())
+    number, result = receive(made, agent)
+    assert (number, result.late, result.gone) == (b"1", False, False)
+    assert said in result.error
+    assert not made.running
+
+
+@pytest.mark.parametrize(("obeys", "said"), [(True, ""), (False, "it did not finish in time and was killed")])
+def test_a_job_that_takes_too_long_is_asked_to_roll_back_and_then_killed(link, monkeypatch, tmp_path, obeys, said):
+    def work(*_):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if obeys else signal.SIG_IGN)
+        (tmp_path / "begun").touch()
+        time.sleep(600)
+
+    made, agent = link
+    monkeypatch.setattr(programmer, "_GRACE", 60.0)
+    monkeypatch.setattr(programmer, "perform", work)
+    send(agent, b"1", job())
+    while not (tmp_path / "begun").exists():
+        made.serve(0.01)
+    (accepted,) = made.running.values()
+    for _ in range(1 if obeys else 2):
+        accepted.due = 0.0  # its time is over
+        made.serve(0)
+    number, result = receive(made, agent)
+    assert (number, result.late, made.running) == (b"1", True, {})
+    assert result.error == said if said else result.error
+
+
+def test_the_agent_gets_the_answer_to_its_job_and_notices_that_the_programmer_is_gone():
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = Programmer(theirs, 1)
+
+    async def run():
+        client = ProgrammerClient(ours)
+        client.start()
+        with open(os.devnull) as file:  # noqa: ASYNC230, PTH123 - a descriptor in the place of a namespace's
+            asked = [asyncio.create_task(client.do(Job.decode(job(path=path)), namespace)) for path, namespace in (("", -1), ("", file.fileno()))]
+            while not all(one.done() for one in asked):
+                await asyncio.sleep(0.01)
+                made.serve(0)
+        assert not client.lost.is_set()
+        theirs.close()
+        await asyncio.wait_for(client.lost.wait(), 60)
+        return [await one for one in asked]
+
+    with ours, theirs:
+        alone, entered = asyncio.run(run())
+    assert alone == GONE
+    assert entered.error, "what is no namespace is entered by nobody"
+    assert entered != GONE
+
+
+def test_a_child_can_be_asked_to_roll_back_whatever_the_agent_does_with_signals(monkeypatch):
+    handlers = Counter()
+    monkeypatch.setattr(signal, "signal", lambda number, handler: handlers.update([(number, handler)]))
+    assert programmer._work(Job.decode(job()), -1, "") == GONE
+    assert handlers == Counter([(one, signal.SIG_DFL) for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)])
+
+
+def test_a_programmer_whose_agent_has_exited_takes_no_more_jobs(link):
+    made, agent = link
+    agent.close()
+    made.serve(1)
+    assert not made.open

@@ -1,0 +1,39 @@
+"""How a comparison is told: one line for each pair of rules, in one pod's words or in many's."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.questions.comparison import MAX_SHOWN, render_text
+
+CHANGE = {"who": ["TCP outbound"], "before": "captured", "after": "direct", "because_before": "", "because_after": "no rule", "example": "TCP to 192.0.2.1:80"}
+PAIR = {"name": "web", "result": "different", "families": ["IPv4", "IPv6"], "differences": [], "unseen": []}
+
+
+@pytest.mark.parametrize(
+    ("result", "number", "said"),
+    [
+        ("equal", 0, "= web: no packet is treated differently: proved for all packets of IPv4 and IPv6, in and out"),
+        ("unknown", 0, "? web: the rules treat no packet differently, but routing differs from what the plan expects"),
+        ("unknown", 1, "? web: it is unknown whether 1 kind of packets are treated differently; no other is"),
+        ("different", 1, "≠ web: 1 kind of packets is treated differently"),
+        ("different", 2, "≠ web: 2 kinds of packets are treated differently"),
+        ("only before", 0, "- web: only before"), ("only after", 0, "+ web: only after"),
+    ],
+)  # fmt: skip
+def test_a_pair_begins_with_what_was_found(result, number, said):
+    text = render_text([{**PAIR, "result": result, "differences": [CHANGE] * number}], full=False)
+    assert str(text).splitlines()[0] == said
+
+
+def test_a_change_is_shown_before_and_after_with_its_reason_and_what_is_not_shown_is_counted():
+    unseen = [{**CHANGE, "unseen": "that cannot be sent"}] * 2
+    text = str(render_text([{**PAIR, "differences": [CHANGE] * (MAX_SHOWN + 1), "unseen": unseen, "routing": ["eth0 is missing"]}, {**PAIR, "result": "equal"}], full=False))
+    assert text.splitlines()[1:7] == [
+        "  eth0 is missing", "  not counted: 2 kinds of packets that cannot be sent", "  TCP outbound", "    before: captured",
+        "    after:  direct, because no rule", "    example: TCP to 192.0.2.1:80",
+    ]  # fmt: skip
+    assert text.count("example:") == MAX_SHOWN
+    assert "  and 1 kind more, of packets that are less ordinary (--full shows all)" in text
+    assert text.splitlines()[-1] == "2 pods: 1 equal, 1 not"
+    assert str(render_text([{**PAIR, "differences": [CHANGE] * (MAX_SHOWN + 1)}], full=True)).count("example:") == MAX_SHOWN + 1

@@ -1,0 +1,103 @@
+"""Rules that `nft list ruleset` prints, as text or JSON: what each statement means in iptables' words, and what is not understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from netinit.base.errors import ParseError
+from netinit.base.net import IPV4, IPV6
+from netinit.live.snapshot_rules import load_snapshot
+from netinit.rules.nft.listing_objects import read_objects
+from netinit.rules.nft.listing_text import read_listing
+
+PLACE = {"family": "ip", "table": "t"}
+CHAIN = [{"table": {"family": "ip", "name": "t"}}, {"chain": {**PLACE, "name": "c", "type": "filter", "hook": "output", "prio": 0, "policy": "accept"}}]
+
+
+def read(objects, family=IPV4):
+    """The rules, and how many extensions of iptables are not shown."""
+    snapshot, hidden = read_objects(objects)
+    return [one.text for base in load_snapshot(snapshot).foreign[family] for chain in base.chains.values() for one in chain.rules], hidden
+
+
+@pytest.mark.parametrize(
+    ("rule", "meaning"),
+    [
+        ("tcp dport 1000-2000 drop", "-p tcp -m tcp --dport 1000:2000 -j DROP"),
+        ("tcp dport { 80, 90-95 } accept", "-p tcp -m multiport --dports 80,90:95 -j ACCEPT"),
+        ("tcp sport != 53 accept", "-p tcp -m tcp ! --sport 53 -j ACCEPT"),
+        ("ip saddr 10.0.0.1-10.0.0.9 drop", "-s 10.0.0.1/32 | -s 10.0.0.2/31 | -s 10.0.0.4/30 | -s 10.0.0.8/31 -j DROP"),
+        ("ip saddr 10.0.0.0/8 drop", "-s 10.0.0.0/8 -j DROP"),
+        ("ip daddr { 10.0.0.0/8, 192.0.2.1-192.0.2.3 } accept", "-d 10.0.0.0/8 | -d 192.0.2.1/32 | -d 192.0.2.2/31 -j ACCEPT"),
+        ("meta skuid 1000-2000 accept", "-m owner --uid-owner 1000-2000 -j ACCEPT"),
+        ("ct state new,established accept", "-m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"),
+        ("tcp flags syn / fin,syn,rst,ack drop", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"),
+        ("dup to 10.0.0.9", "-j [dup to 10.0.0.9]"),
+        ('log prefix "x" group 2', '-j NFLOG --nflog-prefix "x" --nflog-group 2'),
+        ("limit rate 5/second burst 3 packets", "-m limit --limit 5/sec --limit-burst 3"),
+        ("limit rate over 1 mbytes/second drop", "-j [limit rate over 1 mbytes/second drop]"),
+        ("tcp dport < 1024 accept", "-p tcp -m tcp --dport 0:1023 -j ACCEPT"), ("tcp dport <= 80 accept", "-p tcp -m tcp --dport 0:80 -j ACCEPT"),
+        ("tcp dport >= 30000 drop", "-p tcp -m tcp --dport 30000:65535 -j DROP"), ("udp sport > 65534 drop", "-p udp -m udp --sport 65535 -j DROP"),
+        ("socket transparent 1 accept", "[socket 0 == 01] -j ACCEPT"), ("socket wildcard 0 accept", "[socket 2 == 00] -j ACCEPT"),
+        ("meta mark & 0x3 == 0x1 accept", "-m mark --mark 0x1/0x3 -j ACCEPT"), ("ct direction original accept", "-m conntrack --ctdir ORIGINAL -j ACCEPT"),
+        ("fib daddr type local accept", "-m addrtype --dst-type LOCAL -j ACCEPT"), ('iifname { "lo", "eth0" } accept', "-i eth0 | -i lo -j ACCEPT"),
+        ("reject with tcp reset", "-j REJECT --reject-with tcp-reset"), ("notrack", "-j CT --notrack"), ("dnat to 10.1.1.1:80", "-j DNAT --to-destination 10.1.1.1:80"),
+        ("ct mark set meta mark", "-j CONNMARK --save-mark --nfmask 0xffffffff --ctmask 0xffffffff"),
+        ("ip saddr . tcp dport { 10.0.0.1 . 80 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
+        ("tcp dport . ip saddr { 80 . 10.0.0.1 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
+        ("meta mark . tcp sport { 1 . 9 } drop", "-p tcp -m mark --mark 0x1 -m tcp --sport 9 -j DROP"),
+        ("ip daddr . udp dport vmap { 10.0.0.1 . 53 : drop }", "-d 10.0.0.1/32 -p udp -m udp --dport 53 -j DROP"),
+        ("ip saddr . tcp dport != { 10.0.0.1 . 80 } drop", "-p tcp [not payload 1 12, payload 2 2 in the set __set0] -j DROP"),
+        ('xt target "TEE"', "-j TEE [...]"), ('xt match "owner" accept', "-m owner [...] -j ACCEPT"),
+    ],
+)  # fmt: skip
+def test_a_rule_of_text_means_what_nft_means_by_it(rule, meaning):
+    text = f"table ip t {{\n\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\t{rule}\n\t}}\n}}\n"
+    assert read(read_listing(text)[0]) == ([meaning], rule.startswith("xt"))
+
+
+@pytest.mark.parametrize("more", ["", "flags dormant"])
+def test_what_else_is_in_a_table_is_passed_over_and_a_dormant_table_decides_nothing(more):
+    others = """	comment "a { b"
+	flowtable f {
+		hook ingress priority 0; devices = { eth0 };
+	}
+	ct helper h {
+		type "ftp" protocol tcp; l3proto ip;
+	}
+	counter k {
+		packets 0 bytes 0
+	}
+	set s {
+		type ipv4_addr . inet_service
+		elements = { 10.0.0.1 . 80 }
+	}
+"""
+    text = f"table ip t {{\n{more}\n{others}\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\tip saddr . tcp dport @s drop\n\t}}\n}}\n"
+    assert read(read_listing(text)[0]) == ([] if more else ["-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DROP"], 0)
+    with pytest.raises(ParseError):
+        read_listing("table ip t {\n\tcounter k")
+
+
+@pytest.mark.parametrize("right", [[1, 5], [5, 1]])
+def test_a_range_of_marks_is_not_understood_for_the_kernel_compares_their_bytes(right):
+    (text,), _ = read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"match": {"op": "==", "left": {"meta": {"key": "mark"}}, "right": {"range": right}}}, {"accept": None}]}}])
+    assert text.endswith("[...] -j ACCEPT")
+    assert "mark" in text
+
+
+@pytest.mark.parametrize(
+    ("expressions", "meaning", "hidden"),
+    [
+        ([{"xt": {"type": "target", "name": "TEE"}}], "-j TEE [...]", 1),
+        ([{"xt": {"type": "match", "name": "owner"}}, {"accept": None}], "-m owner [...] -j ACCEPT", 1),
+        ([{"xt": {"type": "match", "name": "owner"}}, {"xt": {"type": "target", "name": "MASQUERADE"}}], "-m owner [...] -j MASQUERADE [...]", 2),
+        ([{"xt": None}], "-j [an extension of iptables that nft does not show]", 1),
+    ],
+)  # fmt: skip
+def test_an_extension_of_iptables_is_a_match_or_a_target_by_its_name_alone(expressions, meaning, hidden):
+    assert read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": expressions}}]) == ([meaning], hidden)
+
+
+def test_rules_of_another_family_are_not_among_them():
+    assert read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"drop": None}]}}], IPV6) == ([], 0)
