@@ -2,10 +2,12 @@
 
 Each run is a whole process in a network namespace of its own, in which its contender alone has been; the contenders take
 turns. Both get a sidecar's default options. CPU is that of the process and all it started, memory the largest of them.
-netinit is started as its image starts it. Two floors stand beside: each program doing nothing.
+Two floors stand beside: each program doing nothing. Without its floor, pilot-agent's figure is what istio-iptables would take
+as a program of its own, but for some milliseconds of Go's start. netinit is that of this checkout, or with --program the executable.
 
     ISTIO_ASSETS=FOLDER python tests/bench/istio.py
     ISTIO_ASSETS=FOLDER python tests/bench/istio.py --runs 31 --json FILE
+    ISTIO_ASSETS=FOLDER python tests/bench/istio.py --networks 1000 --program FILE
 """
 
 from __future__ import annotations
@@ -57,17 +59,22 @@ def measure(command: list[str]) -> tuple[float, float]:
     return took * 1000, (usage.ru_utime + usage.ru_stime) * 1000
 
 
-def run_round(programs: dict[str, list[str]], figures: dict[Cell, list[tuple[float, float]]], memory: dict[Cell, float]) -> None:
+def exclude(count: int) -> tuple[str, ...]:
+    """The arguments that exclude so many networks, no two of which are one larger network."""
+    return ("-x", ",".join([f"10.{number >> 7}.{number << 1 & 0xFF}.0/24" for number in range(count)])) if count else ()
+
+
+def run_round(programs: dict[str, list[str]], more: tuple[str, ...], figures: dict[Cell, list[tuple[float, float]]], memory: dict[Cell, float]) -> None:
     """Every job of every backend once for each contender; memory in the first round alone, since measuring it adds a process."""
     for backend, chosen in BACKENDS.items():
         for who, choice in zip(programs, chosen, strict=True):
             fresh_pod()
             for job, arguments in JOBS.items():
-                command = [*programs[who], *choice, *arguments]
+                command = [*programs[who], *choice, *arguments, *(more if arguments is SIDECAR else ())]
                 figures.setdefault((backend, job, who), []).append(measure(command))
             for job, arguments in JOBS.items():
                 if (backend, job, who) not in memory:
-                    memory[backend, job, who] = peak_memory([*programs[who], *choice, *arguments])
+                    memory[backend, job, who] = peak_memory([*programs[who], *choice, *arguments, *(more if arguments is SIDECAR else ())])
 
 
 def main() -> None:
@@ -75,6 +82,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE")
+    parser.add_argument("--networks", type=int, default=0, metavar="COUNT")
+    parser.add_argument("--program", type=pathlib.Path, metavar="FILE")
     given = parser.parse_args()
     agent = pathlib.Path(os.environ.get("ISTIO_ASSETS", "")) / AGENT
     if not os.access(agent, os.X_OK) or "ISTIO_ASSETS" not in os.environ:
@@ -82,13 +91,15 @@ def main() -> None:
         return
     python = "/usr/bin/python3" if pathlib.Path("/usr/bin/python3").exists() else sys.executable
     programs = {AGENT: [str(agent), "istio-iptables"], OWN: [python, "-I", "-S", str(ROOT / "netinit" / "__main__.py")]}
+    if given.program:
+        programs[OWN] = [str(given.program)]
     idle = {AGENT: [str(agent), "version", "--short"], OWN: [python, "-I", "-S", "-c", "pass"]}
     figures: dict[Cell, list[tuple[float, float]]] = {}
     memory: dict[Cell, float] = {}
     for _ in range(given.runs):
         for who, command in idle.items():
             figures.setdefault(("", "floor", who), []).append(measure(command))
-        run_round(programs, figures, memory)
+        run_round(programs, exclude(given.networks), figures, memory)
     for who, command in idle.items():
         memory["", "floor", who] = peak_memory(command)
     rows = summarize(figures, memory)
@@ -100,11 +111,14 @@ def main() -> None:
 def summarize(figures: dict[Cell, list[tuple[float, float]]], memory: dict[Cell, float]) -> list[dict[str, float | str]]:
     """A row for each backend and job: medians of both, and netinit's share of pilot-agent's."""
     rows: list[dict[str, float | str]] = []
+    idle = statistics.median(one[1] for one in figures["", "floor", AGENT])
     for backend, job in dict.fromkeys((backend, job) for backend, job, _ in figures):
         row: dict[str, float | str] = {"backend": backend, "job": job}
         for number, name in enumerate(("wall", "cpu")):
             medians = {who: statistics.median(one[number] for one in figures[backend, job, who]) for who in (AGENT, OWN)}
             row |= {f"{name} {who}": value for who, value in medians.items()} | {f"{name} ratio": medians[OWN] / medians[AGENT]}
+        row["cpu istio-iptables alone"] = alone = row[f"cpu {AGENT}"] - idle  # type: ignore[operator]
+        row["alone ratio"] = row[f"cpu {OWN}"] / alone if backend else 0.0  # type: ignore[operator]
         peaks = {who: memory[backend, job, who] for who in (AGENT, OWN)}
         rows.append(row | {f"MiB {who}": value for who, value in peaks.items()} | {"MiB ratio": peaks[OWN] / peaks[AGENT]})
     return rows
@@ -113,10 +127,11 @@ def summarize(figures: dict[Cell, list[tuple[float, float]]], memory: dict[Cell,
 def print_table(rows: list[dict[str, float | str]]) -> None:
     """The figures for people."""
     print(f"{'backend':16} {'job':7}" + "".join(f"{name:>29}" for name in ("wall ms", "CPU ms", "peak MiB")))
-    print(" " * 24 + f"{AGENT:>12}{OWN:>9}{'ratio':>8}" * 3)
+    print(" " * 24 + f"{AGENT:>12}{OWN:>9}{'ratio':>8}" * 3 + "   CPU without pilot-agent's floor, ratio")
     for row in rows:
         cells = "".join(f"{row[f'{name} {AGENT}']:12.1f}{row[f'{name} {OWN}']:9.1f}{row[f'{name} ratio']:8.2f}" for name in ("wall", "cpu", "MiB"))
-        print(f"{row['backend']:16} {row['job']:7}{cells}")
+        alone = f"{row['cpu istio-iptables alone']:12.1f}{row['alone ratio']:8.2f}" if row["backend"] else ""
+        print(f"{row['backend']:16} {row['job']:7}{cells}{alone}")
     print(f"medians; ratio: {OWN} to {AGENT}; floor: `{AGENT} version` and `python3 -I -S -c pass`")
 
 

@@ -172,7 +172,7 @@ def test_a_bypass_behind_more_foreign_rules_than_are_read_is_reported_as_unknown
         node.until(lambda: 'state="captured"} 1.0' in node.get("/metrics")[1], "the first sweep")
         rule = "add rule ip y c " + "ip saddr 10.0.0.1 " * 60 + "accept\n"  # some 6 KiB
         text = "add table ip y\nadd chain ip y c\n" + rule * 13_000
-        pod.run(["nft", "-f", "-"], stdin=text, check=True)
+        pod.run(["nft", "-f", "-"], stdin=text, check=True, timeout=300)
         pod.run(["iptables", "-t", "nat", "-I", "OUTPUT", "-p", "tcp", "--dport", "9999", "-j", "ACCEPT"], check=True)
         node.until(lambda: messages(api, "InterceptionUnknown"), "the event", 90)
         (message,) = messages(api, "InterceptionUnknown")
