@@ -72,6 +72,29 @@ def compare(namespace, form):
     return wrong, count, unknown
 
 
+RULES = (
+    "reject", "reject with tcp reset", "reject with icmp host-prohibited", "reject with icmpv6 no-route", "reject with icmpx admin-prohibited",
+    "ip daddr . tcp dport { 192.0.2.9 . 80 } drop", "ip6 daddr . udp dport { fd00::1 . 53 } drop", "ip saddr . ip daddr { 10.0.0.1 . 10.0.0.2 } drop",
+    "meta mark . tcp sport { 1 . 9 } drop", "tcp dport . ip saddr { 80 . 10.0.0.1 } drop",
+    "ip daddr . udp dport vmap { 10.0.0.1 . 53 : drop }", "ip saddr 10.0.0.1 tcp dport 80 drop", "ip6 saddr fe80::/10 drop", "meta l4proto { tcp, udp } th dport 53 drop",
+    "tcp dport != { 80, 81 } drop", "udp dport >= 1024 drop", "ct state established,related accept", "meta mark and 0x3 == 1 drop", "meta skuid 1000-2000 drop",
+    "fib daddr type local drop", "socket transparent 1 drop", "meta mark set ct mark", "ip dscp set cs1", "ip daddr set 10.0.0.9", "tcp option maxseg size set 1400",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", COMMANDS)
+def test_each_kind_of_statement_is_read_from_a_dump_as_the_kernel_has_it(form, require_netns):
+    needs("nftables")
+    tables = [f"table inet t{at} {{ chain c {{ type filter hook output priority {at}; {rule}; }}; }}\n" for at, rule in enumerate(RULES)]
+    with NetworkNamespace("dump") as namespace:
+        done = namespace.run(["nft", "-f", "-"], stdin="".join(tables))
+        assert done.returncode == 0, done.stderr
+        wrong, count, unknown = compare(namespace, form)
+    assert wrong == []
+    assert count >= len(RULES)
+    assert unknown <= 9, "what is written into packets, for each family"
+
+
 @pytest.mark.parametrize("form", COMMANDS)
 def test_the_rules_of_goldens_are_read_from_a_dump_as_the_kernel_has_them(form, require_netns):
     needs("nftables")

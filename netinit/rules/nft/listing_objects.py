@@ -534,11 +534,14 @@ class _RuleEncoder:
             return
         kind = kind or {IPV4.number: "icmp", IPV6.number: "icmpv6"}.get(self._family, "icmpx")
         code = _number(_REJECTIONS[kind].get(name, name), 1, NETWORK_ORDER)
+        if family := {"icmp": IPV4, "icmpv6": IPV6}.get(kind):  # nft does not list that it tests the family
+            self.writer.limit_family(family)
         self.writer.add(b"reject", (1, numbers.REJECT_ICMPX if kind == "icmpx" else numbers.REJECT_ICMP), (2, code))
 
     def mangle(self, body: Any) -> None:
         """A change of a mark or a zone, or of what decides nothing."""
-        whose, key = next((one, body["key"][one]["key"]) for one in ("meta", "ct") if one in body["key"])
+        whose = next((one for one in ("meta", "ct") if one in body["key"]), "")  # else a field of a header, or an option of TCP
+        key = body["key"][whose]["key"]
         if (whose, key) == ("ct", "zone"):
             self.writer.put(_number(body["value"], 2, HOST_ORDER))
             side = body["key"]["ct"].get("dir")

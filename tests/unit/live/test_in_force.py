@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sys import byteorder
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,7 @@ from netinit.live.host import LOCAL, MAIN, is_simple, surroundings_of
 from netinit.live.in_force import find_deviations, find_dormant_bypasses
 from netinit.options import Options
 from netinit.rules.model import ESCAPING, INACTIVE, SHADOWING, Difference
+from netinit.rules.rule_builder import RuleBuilder
 from plan_snapshot import snapshot_of
 from recorded import read
 
@@ -129,6 +131,26 @@ def test_a_dormant_foreign_table_is_named_if_its_rules_would_let_packets_escape(
     assert not number or "nft table ip x0" in found[0]
     if number > in_force.MAX_DORMANT:
         assert found[-1].endswith(f"{number} tables are dormant, and {in_force.MAX_DORMANT} were judged")
+
+
+@pytest.mark.parametrize(("mark", "place", "escapes"), [(1337, "IPv4: nft table ip theirs, chain c, rule 1", 0), (7, "IPv4: routing", 1)])
+def test_what_takes_packets_with_a_mark_of_ours_alone_is_a_warning_for_few_may_send_them(mark, place, escapes):
+    """Without the plan's policy routes, routing does so too."""
+    made = plan(Options.from_argv(["-b", "*", "-i", "*", "-m", "TPROXY", "-u", "1337", "--ipv6", "off"]))
+    looks = RuleBuilder(IPV4.number, [])
+    looks.load_mark(connection=False)
+    looks.compare(mark.to_bytes(4, byteorder))
+    looks.add(b"notrack")
+    held = snapshot_of(made)
+    held = held.replace(
+        links=LINKS, addresses=ADDRESSES, routes=(DEFAULT_ROUTE,), routing_rules=USUAL, tables=(*held.tables, NftTable(family=2, name="theirs")),
+        chains=(*held.chains, NftChain(family=2, table="theirs", name="c", hook=3, priority=-300, policy=1, kind="filter")),
+        rules=(*held.rules, NftRule(family=2, table="theirs", chain="c", expressions=looks.block())),
+    )  # fmt: skip
+    differences, warnings = find_deviations(held, made, "nftables", NO_RULES_OF_OURS)
+    warned = [one.partition(": packets")[0] for one in warnings if "a mark of netinit's own" in one]
+    escaping = [one for one in differences if one.kind == ESCAPING and "theirs" in one.describe()]
+    assert (warned, len(escaping)) == ([place], escapes), (differences, warnings)
 
 
 def test_a_dormant_table_without_effect_and_one_of_the_plan_are_not_named():

@@ -99,5 +99,26 @@ def test_an_extension_of_iptables_is_a_match_or_a_target_by_its_name_alone(expre
     assert read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": expressions}}]) == ([meaning], hidden)
 
 
+@pytest.mark.parametrize(
+    ("table", "rule", "of_ipv4", "of_ipv6"),
+    [
+        ("ip", "reject", "icmp-port-unreachable", None), ("ip6", "reject", None, "icmp6-port-unreachable"),
+        ("inet", "reject", "icmp-port-unreachable", "icmp6-port-unreachable"), ("inet", "reject with tcp reset", "tcp-reset", "tcp-reset"),
+        ("inet", "reject with icmp host-prohibited", "icmp code 10", None), ("inet", "reject with icmpv6 no-route", None, "icmp code 0"),
+        ("inet", "reject with icmpx admin-prohibited", "icmpx code 3", "icmpx code 3"), ("ip6", "reject with icmpv6 no-route", None, "icmp code 0"),
+    ],
+)  # fmt: skip
+def test_a_rejection_by_the_icmp_of_one_family_is_about_this_family_alone(table, rule, of_ipv4, of_ipv6):
+    text = f"table {table} t {{\n\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\t{rule}\n\t}}\n}}\n"
+    found = [read(read_listing(text)[0], family)[0] for family in (IPV4, IPV6)]
+    assert found == [[f"-j REJECT --reject-with {one}"] if one else [] for one in (of_ipv4, of_ipv6)]
+
+
+@pytest.mark.parametrize("key", [{"payload": {"protocol": "ip", "field": "dscp"}}, {"tcp option": {"name": "maxseg", "field": "size"}}, {}, {"meta": {"key": "x"}}])
+def test_a_change_of_what_is_no_mark_is_not_understood_and_no_error(key):
+    (text,), _ = read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"mangle": {"key": key, "value": 1}}]}}])
+    assert text.startswith("-j [{?mangle?")
+
+
 def test_rules_of_another_family_are_not_among_them():
     assert read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"drop": None}]}}], IPV6) == ([], 0)
