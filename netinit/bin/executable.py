@@ -75,7 +75,7 @@ SELDOM = (
     "odictobject", "parser", "pegen*", "pystrhex", "pystrtod", "pythonrun", "sha*module", "sre", "string_parser",
     "symtable", "tokenizer", "unicodedata", "zlibmodule",
 )  # fmt: skip
-BLOCK = 1 << 14  # bytes that are compressed together: more gain little, and take longer to unpack
+BLOCK = 1 << 15  # bytes that are compressed together: more gain little, and take longer to unpack
 # What every command for people imports is not compressed: with it, these commands start as fast as the package does.
 SHARED = "netinit.cli.group"
 FOREIGN = ("data", "dist-packages", "site-packages", "test", "tests")  # folders of no modules that count
