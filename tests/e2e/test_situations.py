@@ -205,4 +205,4 @@ def test_a_debug_container_of_kubectl_can_do_what_its_profile_allows(image: Imag
 def test_the_help_of_the_image_lists_what_click_knows(image: Image, pod: Pod):
     done = image.run(pod.pid, ["--help"])
     listed = {line.split()[0] for line in done.stdout.partition("Inspect:\n")[2].splitlines() if line.startswith("  ") and line[2] != " "}
-    assert (done.returncode, listed) == (0, {words[0] for words in all_commands(root)} - {"demo", "node", "webhook"})
+    assert (done.returncode, listed) == (0, {words[0] for words in all_commands(root)} - {"demo", "node"})
