@@ -477,11 +477,15 @@ def join_some(names: Sequence[str], limit: int) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def _find_namespaces_without_ca(by_kind: ByKind, hooks: Sequence[Webhook]) -> _Found:
-    served = {metadata_of(tree).get("namespace") for tree in by_kind["ConfigMap"] if name_of(tree) == CA_CONFIG_MAP}
+def find_namespaces_without(kind: str, name: str, by_kind: ByKind, hooks: Sequence[Webhook]) -> list[str]:
+    """Return the namespaces whose pods a webhook may inject and in which there is no object of this kind and name."""
+    served = {metadata_of(tree).get("namespace") for tree in by_kind[kind] if name_of(tree) == name}
     unserved = [tree for tree in by_kind.get("Namespace", []) if name_of(tree) not in served]
-    missing = [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
-    if missing:
+    return [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
+
+
+def _find_namespaces_without_ca(by_kind: ByKind, hooks: Sequence[Webhook]) -> _Found:
+    if missing := find_namespaces_without("ConfigMap", CA_CONFIG_MAP, by_kind, hooks):
         yield InstallationFinding(
             WARNING, "no-authority", f"namespace {join_some(missing, 5)}",
             f"there is no ConfigMap {CA_CONFIG_MAP}, which the sidecar mounts: injected pods do not start",

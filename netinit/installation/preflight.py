@@ -17,7 +17,6 @@ from netinit.installation.linting import (
     ByKind,
     InstallationFinding,
     labels_of,
-    metadata_of,
     name_of,
     sort_findings,
 )
@@ -140,10 +139,7 @@ def _check_networks(planned: Sequence[Tree], hooks: Sequence[Webhook], cluster: 
     """Report namespaces of the mesh without the network by which Multus runs the plugin for their pods."""
     if NETWORKS not in cluster or "--standalone" not in _arguments(planned, "DaemonSet"):
         return
-    served = {metadata_of(tree).get("namespace") for tree in cluster[NETWORKS] if name_of(tree) == PLUGIN}
-    unserved = [tree for tree in cluster.get("Namespace", []) if name_of(tree) not in served]
-    missing = [name_of(tree) for tree in unserved if any(hook.matches(labels_of(tree), {}) for hook in hooks)]
-    if missing:
+    if missing := linting.find_namespaces_without(NETWORKS, PLUGIN, cluster, hooks):
         yield InstallationFinding(
             WARNING, "no-network", f"namespace {linting.join_some(missing, 5)}",
             f"there is no {NETWORKS} {PLUGIN}, so Multus does not run the plugin for their pods, and istio-validation stops them",

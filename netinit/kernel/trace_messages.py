@@ -202,8 +202,7 @@ class Tracer:
         messages = [create_chain(TABLE, BEGINNING, ("filter", 0 if self._inbound else 3, BEFORE_ALL))]
         messages += [create_chain(TABLE, end, ("filter", hook, BEHIND_ALL)) for end, hook in ENDS.items()]
         messages += [create_chain(TABLE, _LOGGER_CHAIN + logger, None)] if logger else []
-        rule = attribute(netlink.NFTA_RULE_TABLE, name(TABLE)) + attribute(netlink.NFTA_RULE_CHAIN, name(BEGINNING))
-        rule += attribute(netlink.NFTA_RULE_EXPRESSIONS, self._rule)
+        rule = nf_tables.rule_place(TABLE, BEGINNING) + attribute(netlink.NFTA_RULE_EXPRESSIONS, self._rule)
         messages.append((nf_tables.NFT_MSG_NEWRULE, netlink.NLM_F_CREATE, rule))
         for flags in (0,) if logger else (OWNED, 0):
             try:

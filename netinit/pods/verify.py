@@ -140,12 +140,13 @@ def _verify_here(
     warnings = ((warning,) if warning else ()) + settled.warnings + plan.warnings + state.notices + judgement.warnings
     warnings += tuple([f"{name}: could not be read: {reason}" for name, reason in survey.failures.items()])
     ours = bool(survey.holders())
+    doubts = plan.warnings[len(whole_plan.warnings) :] + judgement.warnings
     if whole and not survey.failures:
         seen = _describe_seen(whole, machine, _digest_beside(asked, warning, whole, lists))
-        judgement = judgement.replace(seen=seen and seen.replace(backend=backend, ours=ours, warnings=warnings))
+        judgement = judgement.replace(seen=seen and seen.replace(backend=backend, ours=ours, warnings=warnings, doubts=doubts))
     return Report(
         backend=backend, plan=plan, differences=differences, warnings=warnings, ours=ours,
-        doubts=plan.warnings[len(whole_plan.warnings) :] + judgement.warnings, judgement=judgement if whole else None,
+        doubts=doubts, judgement=judgement if whole else None,
         generation=snapshot.generation if snapshot else 0,
     )  # fmt: skip
 
@@ -183,7 +184,7 @@ def _look_again(asked: SettledOptions, warning: str, machine: Machine, known: Ju
         return None
     return Report(
         backend=seen.backend, plan=EMPTY_PLAN, differences=known.differences, warnings=seen.warnings, ours=seen.ours,
-        judgement=known, generation=seen.generation,
+        doubts=seen.doubts, judgement=known, generation=seen.generation,
     )  # fmt: skip
 
 

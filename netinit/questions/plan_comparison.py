@@ -26,6 +26,7 @@ class SeenState(Record):
     backend: str = ""
     ours: bool = True
     warnings: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
 
 class Judgement(Record):

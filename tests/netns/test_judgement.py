@@ -13,6 +13,8 @@ from in_force_cases import CAPTURED, DROPS, ESCAPES, HARMLESS, LEGACY, NATIVE, N
 from live_commands import look
 from netinit.kernel.snapshot import nf_tables_dump
 from netinit.options import Options
+from netinit.pods.verify import verify
+from netinit.rules.model import EMPTY_PLAN
 from programming import needs
 from sweeps import choose
 
@@ -121,6 +123,22 @@ def test_rules_are_not_read_again_until_a_commit_or_in_another_pod(backend, requ
     finally:
         pod.__exit__(None, None, None)
         other.__exit__(None, None, None)
+
+
+def test_what_is_reported_again_has_its_doubts(require_netns):
+    needs(NFT)
+    pod = programmed(NFT)
+    try:
+        for command in next(iter(DROPS.values())).commands:
+            pod.run(["sh", "-ec", command], check=True)
+        with pod.entered():
+            first = verify(options_of(NFT))
+            again = verify(options_of(NFT), known=first.judgement)
+        assert (again.plan, bool(first.plan.tables)) == (EMPTY_PLAN, True), "so that it is the report of the first look"
+        assert first.doubts
+        assert (again.doubts, again.warnings, again.differences) == (first.doubts, first.warnings, first.differences)
+    finally:
+        pod.__exit__(None, None, None)
 
 
 @pytest.mark.parametrize("command", WITHOUT_COMMITS.values(), ids=WITHOUT_COMMITS)
