@@ -10,7 +10,16 @@ from cri import CriError
 from crio import Crio, find_obstacle
 from node_agent import AGENT_NAMESPACE, DAEMON_SET, Node, make_pod, make_validated_pod
 from runtime import V4, bridge
-from test_runtimes import DUAL, addresses_of, agent, check_captured, differences, sandbox, subnets
+from test_runtimes import (
+    DUAL,
+    addresses_of,
+    agent,
+    check_captured,
+    check_told_of_annotation,
+    differences,
+    sandbox,
+    subnets,
+)
 
 USERS = 1 << 20  # the node's first user of a pod with users of its own
 
@@ -57,10 +66,7 @@ def test_without_an_agent_pods_of_cri_o_wait_and_start_when_it_is_back_and_its_o
 
 
 def test_a_bad_annotation_is_what_the_kubelet_is_told_by_cri_o(runtime, api, tmp_path):
-    runtime.network(bridge(V4))
-    api.put(make_pod("web", annotations={"traffic.sidecar.istio.io/includeInboundPorts": "http"}))
-    with agent(runtime, api, tmp_path), pytest.raises(CriError, match="includeInboundPorts"):
-        runtime.cri.run_sandbox("web")
+    check_told_of_annotation(runtime, api, tmp_path)
 
 
 def test_a_pod_that_started_without_the_plugin_is_found_by_the_record_that_cri_o_keeps(runtime, api, tmp_path):

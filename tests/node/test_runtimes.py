@@ -202,6 +202,10 @@ def test_an_agent_that_is_not_on_the_node_s_network_says_that_it_does_not_know(a
 
 
 def test_a_bad_annotation_is_what_the_kubelet_is_told(runtime, api, tmp_path):
+    check_told_of_annotation(runtime, api, tmp_path)
+
+
+def check_told_of_annotation(runtime, api, tmp_path):
     runtime.network(bridge(V4))
     api.put(make_pod("web", annotations={"traffic.sidecar.istio.io/includeInboundPorts": "http"}))
     with agent(runtime, api, tmp_path), pytest.raises(CriError, match="includeInboundPorts"):
