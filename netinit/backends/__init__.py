@@ -156,6 +156,7 @@ class Backend(ABC):
     """One way to program the kernel."""
 
     name: str
+    met_others = False  # whether other programs changed its tables between the last observation and the commit
 
     @abstractmethod
     def observe(self, snapshot: Snapshot | None = None) -> State:

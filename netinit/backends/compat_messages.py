@@ -122,7 +122,7 @@ def write_first(comparison: FirstComparison) -> CompatChange:
     families = [FamilyChange(family=one, target=_place_plan(written[one]), live=live.get(one, {}), owned={}) for one in written]
     return CompatChange(
         scripts={}, before=comparison.state, plan=comparison.plan, families=tuple(families),
-        renew=lambda newer: newer.compare(comparison.plan).change(),
+        renew=comparison.renew,
     )  # fmt: skip
 
 

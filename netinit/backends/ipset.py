@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import time
 
-from netinit.backends import Change, of_kind, owner_of_sets
-from netinit.backends.iptables import ReadingBackend, XtablesState
+from netinit.backends import Change, Comparison, of_kind, owner_of_sets
+from netinit.backends.iptables import FirstComparison, ReadingBackend, XtablesState
 from netinit.backends.iptables_nft import NftVariant
 from netinit.backends.legacy import LegacyBackend
-from netinit.backends.listing_comparison import XtablesComparison
 from netinit.backends.set_contents import SetInUseError, change_sets, read_contents
 from netinit.base.errors import ApplyError, LockedError, NetinitError
-from netinit.base.sanitize import escape
 from netinit.kernel.detect import loaded_sets, owned_sets
 from netinit.rules.iptables import sets as set_rules
-from netinit.rules.iptables.parse import quote_rule
 from netinit.rules.iptables.write import WrittenRule
-from netinit.rules.model import OWNED_CHAINS, Difference, Plan
+from netinit.rules.model import Difference, Plan
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from typing import Any
 
     from netinit.backends.compat_messages import CompatChange, Part
     from netinit.backends.legacy_edits import Edits, LegacyChange
+    from netinit.backends.listing_comparison import XtablesComparison
+    from netinit.backends.set_comparison import SetsComparison
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
     from netinit.rules.iptables.write import Written
@@ -44,13 +42,37 @@ class SetsState(XtablesState):
     owner: str  # prefix of the backend's set names
     threshold: int
 
+    def compare(self, plan: Plan) -> Comparison:
+        if not self.sets and (self.untouched or not self.encoded):
+            return FirstSetsComparison(plan, self)
+        return self.compare_rules(plan)
+
     def compare_rules(self, plan: Plan) -> SetsComparison:
+        from netinit.backends.set_comparison import SetsComparison  # not needed on a first run
+
         return SetsComparison(plan, self)
 
-    compare = compare_rules
+    def compare_plainly(self, plan: Plan) -> XtablesComparison:
+        """Compare with rules that use no sets."""
+        from netinit.backends.listing_comparison import XtablesComparison
+
+        return XtablesComparison(plan, self, self.listings)
+
+    def use_sets(self, plan: Plan) -> tuple[Plan, tuple[set_rules.PlannedSet, ...]]:
+        """Return the plan with sets for its long lists, and these sets."""
+        return set_rules.use_sets(plan, self.owner, self.threshold) if self.threshold else (plan, ())
+
+    def make_change(self, plan: Plan, rules: Change, wanted: tuple[set_rules.PlannedSet, ...], *, force: bool = False) -> SetsChange:
+        """Return the change of rules with that of the sets that they use."""
+        return SetsChange(
+            scripts={}, before=self, plan=plan, rules=rules, preparation=set_rules.find_preparation(wanted, self.sets, force=force),
+            kept=tuple([made.name for made in wanted]), begun=[],
+        )  # fmt: skip
 
     def removal(self, plan: Plan) -> SetsChange:
-        _refuse_foreign_questions(self, tuple(self.sets))
+        from netinit.backends.set_comparison import refuse_foreign_questions
+
+        refuse_foreign_questions(self, tuple(self.sets))
         return SetsChange(scripts={}, before=self, plan=plan, rules=super().removal(plan), preparation=(), kept=(), begun=[])
 
 
@@ -64,36 +86,29 @@ class SetsChange(Change):
     begun: list[Change]  # the changes of rules that may be in the kernel: with sets, then without them
 
 
-class SetsComparison(XtablesComparison):
-    """The rules and sets compared with a plan whose long lists are sets."""
+class FirstSetsComparison(FirstComparison):
+    """The comparison with a namespace without rules and sets: everything is missing."""
 
     state: SetsState
 
     def __init__(self, plan: Plan, state: SetsState) -> None:
-        rewritten, self.wanted = set_rules.use_sets(plan, state.owner, state.threshold) if state.threshold else (plan, ())
-        super().__init__(plan, state, state.listings, rewritten)
+        rewritten, self.wanted = state.use_sets(plan)
+        super().__init__(rewritten, state)
+        self.plan = plan
 
     def find_differences(self) -> tuple[Difference, ...]:
-        state = self.state
-        found = super().find_differences() + set_rules.compare_sets(self.wanted, state.sets)
-        plainly = found and self.wanted and state.ours and not state.sets
-        if plainly and not XtablesComparison(self.plan, state, state.listings).differences:
-            return ()  # plain rules without sets capture the same
-        return found
+        return super().find_differences() + set_rules.compare_sets(self.wanted, {})
 
-    def resumable(self) -> bool:
-        live = self.state.sets
-        asked = [made for made in self.wanted if any(f"--match-set {made.name} " in text for _, __, text in _rules_of(self.state))]
-        return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
+    def change(self, *, force: bool = False) -> SetsChange:  # noqa: ARG002 - as in FirstComparison
+        return self.state.make_change(self.plan, super().change(), self.wanted)
 
-    def change(self, *, force: bool = False) -> SetsChange:
-        live = self.state.sets
-        _refuse_foreign_questions(self.state, set_rules.surplus(self.wanted, live))
-        preparation = set_rules.find_preparation(self.wanted, live, force=force)
-        return SetsChange(
-            scripts={}, before=self.state, plan=self.plan, rules=super().change(force=force), preparation=preparation,
-            kept=tuple([made.name for made in self.wanted]), begun=[],
-        )  # fmt: skip
+    def renew(self, newer: SetsState) -> Change:  # type: ignore[override] # as in SetsState
+        return newer.compare_rules(self.plan).change_rules()
+
+    def committed(self) -> dict[str, str]:
+        names = owned_sets()
+        as_planned = all(made.name in names for made in self.wanted)  # otherwise plain rules were committed
+        return super().committed() if as_planned else FirstComparison(self.plan, self.state).committed()
 
 
 class SetsBackend(ReadingBackend):
@@ -148,7 +163,7 @@ class SetsBackend(ReadingBackend):
         """Commit the change without sets; if that fails too, raise the first error."""
         try:
             self.roll_back(change)  # the plain rules start from the observed state
-            self._commit_rules(change, XtablesComparison(change.plan, change.before, change.before.listings).change())
+            self._commit_rules(change, change.before.compare_plainly(change.plan).change())
         except NetinitError:
             raise error from None
 
@@ -169,23 +184,6 @@ class SetsBackend(ReadingBackend):
                     if not again:
                         raise ApplyError(f"{error}; a foreign rule references it: remove that first") from None
                 time.sleep(0.005)
-
-
-def _refuse_foreign_questions(state: XtablesState, names: tuple[str, ...]) -> None:
-    """Raise ApplyError if a foreign rule uses one of these sets."""
-    for place, chain, text in _rules_of(state):
-        if chain not in OWNED_CHAINS and any(f"--match-set {name} " in text for name in names):
-            raise ApplyError(
-                f"{place} {escape(chain)}: a foreign rule references an address set of netinit ({quote_rule(text)}); remove it first"
-            )
-
-
-def _rules_of(state: XtablesState) -> Iterator[tuple[str, str, str]]:
-    for family, listing in state.listings.items():
-        for table, listed in listing.items():
-            for chain, texts in listed.rules.items():
-                for text in texts:
-                    yield f"{family.name} {table}", chain, text
 
 
 def _numbers() -> dict[str, int]:

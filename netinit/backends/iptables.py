@@ -116,6 +116,10 @@ class FirstComparison(Comparison):
     def change(self, *, force: bool = False) -> Change:  # noqa: ARG002 - nothing is right already
         return self.state.writer.write_first(self)
 
+    def renew(self, newer: XtablesState) -> Change:
+        """Return the change to the same plan from a newer state, which may hold rules."""
+        return newer.compare(self.plan).change()
+
     def committed(self) -> dict[str, str]:
         """Return the plan's rules: listing both families takes as long as programming them."""
         return filled({family.name: render_listing(written) for family, written in self.written.items()})

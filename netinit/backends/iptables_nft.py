@@ -111,6 +111,7 @@ class NftVariant(ReadingBackend):
                 return
             if refused[0].number != ERESTART:
                 raise self._explain_refusal(refused[0], parts, change)
+            self.met_others = True
             change = change.renew(self.observe())
         raise BusyError(f"{self.name}: other programs change nf_tables all the time: try again, or let --retries do it")
 

@@ -10,7 +10,7 @@ The kernel makes the matches of foreign rules anew, as it does whenever iptables
 from __future__ import annotations
 
 from netinit.backends import Change, Lock, of_kind
-from netinit.backends.iptables import ChangeWriter, ReadingBackend
+from netinit.backends.iptables import ChangeWriter, ReadingBackend, XtablesState
 from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatureError, NetinitError
 from netinit.base.net import IPV4, Family
 from netinit.base.system import posix
@@ -19,7 +19,7 @@ from netinit.options import IPTABLES_LEGACY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.backends.iptables import FirstComparison, XtablesState
+    from netinit.backends.iptables import FirstComparison
     from netinit.backends.kernel_support import Need
     from netinit.backends.legacy_edits import Edits, LegacyChange
     from netinit.backends.listing_comparison import XtablesComparison
@@ -76,13 +76,16 @@ class LegacyBackend(ReadingBackend):
             raise BackendUnavailableError(f"{self.name}: legacy tables are written by 64-bit processes only: choose another --backend")
         with self.lock():
             for family, edits in self.write(change).items():
+                before = _count_rules(of_kind(change.before, XtablesState), family)
+                expected = dict.fromkeys([edit.table for edit in edits], 0) | before
                 for edit in edits:
                     try:
-                        make_edit(family, edit, change.undo)
+                        held = make_edit(family, edit, change.undo)
                     except OSError as error:
                         raise self._explain_refusal(error, family, change.plan) from None
                     except ValueError as error:
                         raise _refuse(family, edit.table, error) from None
+                    self.met_others |= held != expected.pop(edit.table, held)  # at a table's first edit
 
     def write(self, change: LegacyChange) -> dict[Family, Edits]:
         """Return the edits of a change by family."""
@@ -126,6 +129,15 @@ class LegacyBackend(ReadingBackend):
         if type(found) in (ApplyError, KernelFeatureError) and (missing := self.missing_for(plan)):
             return explain_missing(message, missing)
         return found
+
+
+def _count_rules(state: XtablesState, family: Family) -> dict[str, int]:
+    """Return how many rules of a family were read, by table."""
+    found: dict[str, int] = {}
+    for one in state.encoded:
+        for (table, _), rules in one.rules.items() if one.family == family else ():
+            found[table] = found.get(table, 0) + len(rules)
+    return found
 
 
 def _refuse(family: Family, table: str, error: ValueError) -> ApplyError:

@@ -94,8 +94,8 @@ def find_edits(target: Edits, live: Live, owned: Owned, skip: Sequence[str] = ()
     return tuple(found)
 
 
-def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdit]]) -> None:
-    """Edit one table in the kernel, and add what undoes it to `undo`.
+def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdit]]) -> int:
+    """Edit one table in the kernel, add what undoes it to `undo`, and return how many rules the table had before.
 
     Raises OSError whose text says what failed; ValueError if the table's rules do not admit the edit.
     """
@@ -107,6 +107,7 @@ def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdi
                 raise ValueError(f"it has more than {MAX_BYTES >> 20} MB of rules: remove those that are not needed") from None
             raise OSError(error.errno, f"unable to initialize table '{edit.table}': {error.strerror}") from None
         edited = EditedTable(family.version, hooks, first, entries)
+        held = edited.rules
         inverse = edited.edit(edit)
         new = edited.write()
         with Replacement(family) as kernel:
@@ -123,7 +124,7 @@ def make_edit(family: Family, edit: TableEdit, undo: list[tuple[Family, TableEdi
             counters = new.count(counters)
             if counters.strip(b"\0"):
                 kernel.add_counters(edit.table, counters)
-        return
+        return held
     raise OSError(EAGAIN, f"legacy table {edit.table} changes all the time")
 
 

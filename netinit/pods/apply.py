@@ -263,7 +263,7 @@ def _report(chosen: Observed, task: Task, comparison: Comparison, warnings: tupl
     rules: dict[str, str] = {}
     committed, after = False, None
     try:
-        if comparison.state.foreign:
+        if comparison.state.foreign or backend.met_others:
             state = backend.observe()
             after = state.compare(task.plan)
             rules = state.describe()

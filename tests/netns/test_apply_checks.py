@@ -9,7 +9,10 @@ import pytest
 
 from in_force_cases import CAPTURED, ESCAPES, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
 from laboratory import Pod, start_servers
-from programming import FOLDERS, TOOL, needs, run_tool
+from netinit.backends.iptables import ReadingBackend
+from netinit.base.net import IPV4
+from netinit.options import Options
+from programming import FOLDERS, TOOL, apply_in, load, needs, run_tool
 
 LIBIPTC = "libiptc"
 CASES = [(what, case, backend) for what, case in ESCAPES.items() for backend in case.backends]
@@ -45,6 +48,31 @@ def test_a_first_run_names_what_was_there_before_it(one, require_netns):
         done = apply(pod, backend, *case.options)
         assert (done.returncode, says(done, case)) == (0, True), f"{what}: {done.stderr}"
         assert "nothing to do" in done.stderr, "the run that failed has left the rules in place"
+
+
+@pytest.mark.parametrize("sets", [True, False], ids=["sets", "plain"])
+@pytest.mark.parametrize("backend", [NFT, LEGACY])
+def test_a_rule_that_another_program_adds_while_the_first_run_reads_is_kept_and_named(backend, sets, require_netns, monkeypatch):
+    needs(backend)
+    networks = ",".join(f"10.1.{number}.0/24" for number in range(40))
+    options = Options.from_argv([*OPTIONS, "--backend", backend, "-x", networks, "--ipset-threshold", "20" if sets else "0"])
+    observe, began = ReadingBackend.observe, []
+
+    def come_between(*given):
+        state = observe(*given)
+        if not began:
+            began.append(True)
+            load(pod, backend, IPV4, "*nat\n-A OUTPUT -p tcp --dport 4444 -j ACCEPT\nCOMMIT\n")
+        return state
+
+    monkeypatch.setattr(ReadingBackend, "observe", come_between)
+    with Pod() as pod:
+        done = apply_in(pod, options)
+        assert "--dport 4444 -j ACCEPT" in "".join(done.warnings), "captured packets escape there, and nobody is told"
+        assert "--dport 4444 -j ACCEPT" in done.rules["IPv4"]
+        assert ("--match-set" in done.rules["IPv4"]) is sets
+        again = apply_in(pod, options)
+        assert (again.changed, again.warnings) == (False, done.warnings)
 
 
 @pytest.mark.parametrize("one", [one for one in CASES if one[0] in HIDDEN], ids=name)

@@ -79,7 +79,10 @@ def test_long_lists_live_in_sets_from_the_first_run_to_the_removal(pod, variant)
     before = state(pod)
     wanted = options(variant)
 
-    assert apply_in(pod, wanted).changed
+    made = apply_in(pod, wanted)
+    assert (made.changed, made.committed) == (True, True), "a first run lists the kernel's rules again, which takes longer than making them"
+    for name in set_names(variant):
+        assert sum(text.count(f"--match-set {name} dst") for text in made.rules.values()) == 2, f"what was made, as the log says it: {made.rules}"
 
     assert sets(pod) == set_names(variant)
     assert elements(pod, set_names(variant)[0]) == set(NETWORKS[:2000])
@@ -141,7 +144,10 @@ def test_without_a_threshold_or_sets_in_the_kernel_the_rules_are_plain(pod, vari
 
     monkeypatch.setattr(AddressSets, "request", refuse)
     for expected in (True, False):
-        assert apply_in(pod, plain.replace(ipset_threshold=100)).changed is expected
+        made = apply_in(pod, plain.replace(ipset_threshold=100))
+        assert made.changed is expected
+        assert "match-set" not in str(made.rules), "the log names sets that the kernel refused"
+        assert made.rules["IPv4"].count("-d 10.") == 2 * 300, "the log lists other rules than there are"
         check_same(state(pod), programmed, "a kernel without sets")
     assert sets(pod) == []
 

@@ -67,6 +67,7 @@ class PlannedSet(Record):
     name: str
     elements: frozenset[str]
     rule: Rule
+    networks: tuple[Network, ...] = ()
 
 
 class SetDestination(Destination):
@@ -128,9 +129,11 @@ def _use_in_rule(rule: Rule, owner: str, threshold: int, found: dict[str, Planne
             matches.append(match)
             continue
         name = f"{owner}-{use}-{match.networks[0].family.version}"
-        elements = frozenset([element for network in match.networks for element in format_element(network)])
-        made = PlannedSet(name=name, elements=elements, rule=rule)
-        if found.setdefault(name, made).elements != elements:  # two lists for one use: the second is kept
+        made = found.get(name)
+        if not made or made.networks is not match.networks:  # else as it stands in another table
+            elements = frozenset([element for network in match.networks for element in format_element(network)])
+            made = PlannedSet(name=name, elements=elements, rule=rule, networks=match.networks)
+        if found.setdefault(name, made).elements != made.elements:  # two lists for one use: the second is kept
             matches.append(match)
             continue
         matches.append(SetDestination(name=name, networks=match.networks))

@@ -133,6 +133,11 @@ class EditedTable:
         self._end = HeldEntry(entries[at:], "", number)
         self.size = number + 1  # entries in the kernel
 
+    @property
+    def rules(self) -> int:
+        """The number of rules."""
+        return sum([len(chain.rules) for chain in self._chains.values()])
+
     def edit(self, change: TableEdit) -> TableEdit:
         """Change the chains; return the edit that undoes it.
 
