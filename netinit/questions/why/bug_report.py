@@ -126,11 +126,17 @@ def _of_doctor(report: BugReport) -> Iterator[Step]:
 
 
 def _read_options(text: str) -> Options:
+    """The options of a report, as their section begins. Raises OptionError."""
     if _REDACTED.search(text):
         raise OptionError("the report's options are redacted: names and addresses in them are not known")
-    words = shlex.split(text)
-    at = words.index("apply") if "apply" in words else -1
-    environ = dict(word.split("=", 1) for word in words[: max(at, 0)] if "=" in word)
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise OptionError(f"the report's options cannot be read: {error}") from None
+    if "apply" not in words:
+        raise OptionError(f"the report's options {text}" if text else "the report does not tell the pod's options")
+    at = words.index("apply")
+    environ = dict(word.split("=", 1) for word in words[:at] if "=" in word)
     return Options.from_argv(words[at + 1 :], environ)
 
 
@@ -145,7 +151,7 @@ def _of_question(report: BugReport, asked: WhyQuestion, make_explain: MakeExplai
     text = next(iter(report.lines(_OPTIONS)), "")
     try:
         explain = make_explain(_read_options(text))
-    except (OptionError, ValueError) as error:
+    except OptionError as error:
         yield unknown(RULES, str(error))
         return
     answers, problem = ask(explain, Question("outbound", to=asked.to.title, udp=asked.udp, uid=asked.uid))

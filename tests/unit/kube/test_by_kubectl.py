@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -54,32 +56,64 @@ def test_a_list_has_the_objects_that_are_some_and_their_version(kubectl):
     assert asked.read_text() == "get --raw /api/v1/nodes?fieldSelector=metadata.name%3Da%26b\n"
 
 
+WHAT = "kubectl get --raw /api/v1/namespaces/istio-system/configmaps/istio: "
+
+
 @pytest.mark.parametrize(
-    ("script", "status", "message"),
+    ("script", "status", "reason", "message"),
     [
-        (refuse('Error from server (NotFound): configmaps "istio" not found'), 404, 'configmaps "istio" not found'),
-        (refuse("Error from server (Forbidden): no"), 403, "(Forbidden): no"),
-        (refuse("The connection to the server x:1 was refused"), 0, "was refused"),
-        ("exit 3", 0, "ended with 3"),
-        ("echo '{'", 0, "the answer is not JSON: "),
-        ("echo '[]'", 0, "the answer is not an object"),
-        (refuse("a\x1b[31mb"), 0, "a\\x1b[31mb"),
+        (refuse('Error from server (NotFound): configmaps "istio" not found'), 404, "NotFound", 'Error from server (NotFound): configmaps "istio" not found'),
+        (refuse("Error from server (Forbidden): no"), 403, "Forbidden", "Error from server (Forbidden): no"),
+        (refuse("Error from server (Conflict): no"), 0, "Conflict", "Error from server (Conflict): no"),
+        (refuse("it says: Error from server (NotFound): no"), 0, "", "it says: Error from server (NotFound): no"),
+        (refuse("The connection to the server x:1 was refused"), 0, "", "The connection to the server x:1 was refused"),
+        ("exit 3", 0, "", "ended with 3"),
+        ("echo '{'", 0, "", "the answer is not JSON: Expecting property name enclosed in double quotes: line 2 column 1 (char 2)"),
+        ("echo '[]'", 0, "", "the answer is not an object"),
+        (refuse("a\x1b[31mb"), 0, "", "a\\x1b[31mb"),
+        (refuse("x" * 500), 0, "", f"{'x' * 400}…"),
     ],
-)
-def test_what_kubectl_does_not_give_is_an_error_with_the_api_s_status(kubectl, script, status, message):
+)  # fmt: skip
+def test_what_kubectl_does_not_give_is_an_error_with_the_api_s_status(kubectl, script, status, reason, message):
     kubectl(script)
     with pytest.raises(ClusterError) as raised:
         find_reader().ask(get())
-    assert raised.value.status == status
-    assert str(raised.value).startswith("kubectl get --raw /api/v1/namespaces/istio-system/configmaps/istio: ")
-    assert message in str(raised.value)
+    assert (raised.value.status, raised.value.reason, str(raised.value)) == (status, reason, f"{WHAT}{message}")
 
 
 def test_a_longer_answer_than_the_client_takes_is_refused(kubectl, monkeypatch):
-    monkeypatch.setattr(by_kubectl, "_MAX_BYTES", 10)
-    kubectl(say({"kind": "ConfigMap"}))
-    with pytest.raises(ClusterError, match="the answer is longer than"):
+    monkeypatch.setattr(by_kubectl, "_MAX_BYTES", 1 << 20)
+    kubectl(f"printf '{{}}'; head -c {(1 << 20) - 2} /dev/zero | tr '\\0' ' '")
+    assert find_reader().ask(get()) == {}
+    kubectl(f"printf '{{}}'; head -c {(1 << 20) - 1} /dev/zero | tr '\\0' ' '")
+    with pytest.raises(ClusterError) as raised:
         find_reader().ask(get())
+    assert str(raised.value) == f"{WHAT}the answer is longer than 1 MiB"
+
+
+def test_a_kubectl_that_cannot_be_started_is_an_error(kubectl):
+    kubectl("exit 0")
+    reader = find_reader()
+    program = Path(reader.program)
+    program.unlink()
+    with pytest.raises(ClusterError, match="kubectl"):
+        reader.ask(get())
+
+
+def test_kubectl_has_the_environment_of_the_user_and_a_list_without_a_version_is_one(kubectl, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy:1")
+    kubectl('printf \'{"items": [{"proxy": "%s"}]}\' "$HTTPS_PROXY"')
+    assert find_reader().ask(lambda client: client.list(NODES)) == ([{"proxy": "http://proxy:1"}], "")
+
+
+def test_a_request_that_waits_for_something_else_is_a_bug(kubectl):
+    kubectl("exit 0")
+
+    async def other(_):
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="the request waits for something else"):
+        find_reader().ask(other)
 
 
 def test_without_kubectl_the_error_says_what_to_install(monkeypatch, tmp_path):

@@ -166,3 +166,54 @@ def test_a_programmer_whose_agent_has_exited_takes_no_more_jobs(link):
     agent.close()
     made.serve(1)
     assert not made.open
+
+
+def test_a_job_that_is_longer_than_a_message_may_be_is_refused_with_the_limit(link, monkeypatch):
+    monkeypatch.setattr(programmer, "_MAX_BYTES", 1 << 20)
+    made, agent = link
+    for number, size in ((b"1", 1 << 20), (b"2", (1 << 20) + 1)):
+        send(agent, number, b" " * size)
+    assert receive(made, agent)[1].error.startswith("this is not a job")
+    assert receive(made, agent) == (b"2", JobResult(error="the message is longer than 1 MiB"))
+
+
+def test_a_job_is_left_in_the_socket_while_the_queue_is_full(link, monkeypatch):
+    monkeypatch.setattr(programmer, "MAX_WAITING", 2)
+    made, agent = link
+    made.most = 0
+    for number in (b"1", b"2", b"3"):
+        send(agent, number, job(APPLY if number == b"1" else VERIFY))
+    for _ in range(4):
+        made.serve(0)
+    assert [len(made.waiting), len(made.maintenance)] == [1, 1]
+    made.most = 1
+    assert [receive(made, agent)[0] for _ in range(3)] == [b"1", b"2", b"3"]
+
+
+def test_a_child_that_cannot_be_made_is_the_job_s_error(link, monkeypatch):
+    def fail(*_, **__):
+        raise OSError(11, "Resource temporarily unavailable")
+
+    made, agent = link
+    monkeypatch.setattr(programmer.children, "start", fail)
+    send(agent, b"1", job())
+    assert receive(made, agent) == (b"1", JobResult(error="no child process can be made: Resource temporarily unavailable"))
+
+
+@pytest.mark.parametrize(("kind", "what"), [("apply", "programming the pod"), ("remove", "programming the pod"), ("verify", "checking the pod"), ("subscribe", "checking the pod")])
+def test_a_child_has_the_namespace_s_descriptor_and_what_is_left_of_the_job_s_time_and_some_to_roll_back(link, monkeypatch, kind, what):
+    started = []
+    monkeypatch.setattr(programmer.children, "start", lambda work, **more: started.append(more))
+    made, _ = link
+    for namespace, kept in ((-1, ()), (0, (0,)), (9, (9,))):
+        made._fork(programmer._AcceptedJob(b"1", Job(kind=kind, environ={}, seconds=1.0), namespace, 0.0), 5.0)
+        assert started.pop() == {"seconds": 5.0 + programmer._GRACE, "what": what, "kept": kept}
+
+
+@pytest.mark.parametrize(("kind", "netns"), [("apply", "/proc/self/fd/9"), ("verify", "/proc/self/fd/9"), ("subscribe", "/at"), ("subscribe-connections", "/at")])
+def test_a_job_is_done_in_the_namespace_of_its_descriptor_which_is_a_channel_for_a_subscription(monkeypatch, kind, netns):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(programmer, "perform", lambda job, netns, channel, known: (job.kind, netns, channel, known))
+    asked = Job(kind=kind, environ={}, seconds=1.0, path="/at")
+    assert programmer._work(asked, 9, "known") == (kind, netns, 9, "known")
+    assert programmer._work(asked, -1, "") == (kind, "/at", -1, "")

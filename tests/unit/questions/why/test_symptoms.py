@@ -13,92 +13,15 @@ from netinit.options import Options
 from netinit.questions.why.asked import read_asked
 from netinit.questions.why.objects import read_objects
 from schemas import check_schema
-from why_objects import CLOSED, DB, MESH, NAMESPACE, OPEN, STRICT, TO_DB, only, service, sidecar, workload
+from why_objects import CLOSED, DB, MESH, NAMESPACE, OPEN, TO_DB, only, service, sidecar, workload
+from why_situations import CASES, Situation, examine, live, recipient
 
 
-def ask(*texts, whole=(), explain=None, **asked):
+def ask(*texts, whole=(), answer=None, **asked):
     """The report about the workload `web` among these objects; its Namespace asks for injection."""
-    trees = [tree for text in (NAMESPACE, *texts) for tree in yaml.safe_load_all(text)]
-    known = read_objects(trees, whole=whole)
-    chosen = next(one for one in known.workloads if one.name == "web")
-    found = why_of_objects(read_asked(**asked), chosen, known, options=Options(), outlook=Outlook(), explain=explain)
+    found = examine(Situation(texts, asked, whole, answer=answer))
     check_schema(found.to_object(), "why")
     return found
-
-
-def live(*, listeners=(), answer=None):
-    """What a live pod answers: captured, with these recipients."""
-    told = {
-        "verdict": "captured", "sentence": "captured: goes to the proxy", "packet": {"direction": "outbound"}, "original_destination": "10.0.0.1:5432",
-        "listeners": list(listeners),
-    }  # fmt: skip
-    return lambda _: {**told, **(answer or {})}
-
-
-def recipient(code, text, outcome="refused", who="proxy"):
-    return {"who": who, "code": code, "text": text, "outcome": outcome}
-
-
-MISSPELT = 'traffic.sidecar.istio.io/excludeOutboundPort: "5432"'
-OLD_SIDECAR = 'sidecar.istio.io/nativeSidecar: "false"'
-CASES = {  # symptom -> objects, question, code, words of the cause, words of the remedy
-    "an annotation is misspelt": ([workload(annotations=MISSPELT)], {}, "NI106", "excludeOutboundPort", "did you mean traffic.sidecar.istio.io/excludeOutboundPorts"),
-    "an annotation is on the Deployment": ([workload(top=', annotations: {traffic.sidecar.istio.io/excludeOutboundPorts: "5432"}')], {}, "NI107", "has no effect", "spec.template.metadata.annotations"),
-    "works as root only: the application has the proxy's user": (
-        [workload("containers: [{name: web, image: web, securityContext: {runAsUser: 1337}}]"), service(), DB], TO_DB, "NI017", "1337", "runAsUser"),
-    "an init container hangs": (
-        [workload("initContainers: [{name: istio-validation, image: i, args: [--run-validation, --skip-rule-apply]}, {name: migrate, image: m}], containers: [{name: web, image: web}, {name: istio-proxy, image: p}]")],
-        {}, "NI105", "no network", "native sidecars"),
-    "an external address goes past the proxy": (
-        [workload(annotations="traffic.sidecar.istio.io/includeOutboundIPRanges: 10.0.0.0/8")], {"to": "8.8.8.8:443"}, "NI311", "past the proxy", "includeOutboundIPRanges"),
-    "an excluded port is sent in plain text": (
-        [workload(annotations='traffic.sidecar.istio.io/excludeOutboundPorts: "5432"'), service(), DB, STRICT], TO_DB, "NI311", "plain text", "remove 5432 from annotation traffic.sidecar.istio.io/excludeOutboundPorts"),
-    "DNS is slow": ([workload()], {"name": "api.example.com"}, "NI331", "costs 8 queries", "api.example.com."),
-    "a headless Service is refused": ([workload(), service("[{port: 80, targetPort: 5432, name: tcp}]", ", clusterIP: None"), DB], {"to": "db:80"}, "NI322", "headless", "5432"),
-    "a probe fails": (
-        [workload("containers: [{name: web, image: web, readinessProbe: {httpGet: {path: /, port: 8080}}}]", annotations='sidecar.istio.io/rewriteAppHTTPProbers: "false"'), STRICT],
-        {"probe": True}, "NI329", "STRICT", 'rewriteAppHTTPProbers: "true"'),
-    "a hook of the kubelet fails": (
-        [workload("containers: [{name: web, image: web, lifecycle: {preStop: {httpGet: {path: /, port: 8080}}}}]", annotations='sidecar.istio.io/rewriteAppHTTPProbers: "false"'), STRICT],
-        {"probe": True}, "NI329", "STRICT", 'rewriteAppHTTPProbers: "true"'),
-    "NXDOMAIN of a short name": ([workload(), service(namespace="data")], TO_DB, "NI318", "NXDOMAIN", "db.data"),
-    "NXDOMAIN by --dns": ([workload(), service(namespace="data")], {"name": "db"}, "NI318", "NXDOMAIN", "db.data"),
-    "NXDOMAIN of a pod that asks its node's servers": ([workload("dnsPolicy: Default, containers: [{name: web, image: web}]"), service(), DB], TO_DB, "NI332", "NXDOMAIN", "ClusterFirst"),
-    "a Job never ends": ([workload("restartPolicy: Never, containers: [{name: web, image: web}]", OLD_SIDECAR, "Job")], {}, "NI313", "never ends", "nativeSidecar"),
-    "address already in use": ([workload("containers: [{name: web, image: web, ports: [{containerPort: 15001}]}]")], {}, "NI314", "15001", "another port"),
-    "address already in use by another container": (
-        [workload("containers: [{name: web, image: web, ports: [{containerPort: 80}]}, {name: log, image: l, ports: [{containerPort: 80}]}]")], {}, "NI314", '"log"', "own port"),
-    "metrics are unreachable": (
-        [workload(annotations='prometheus.io/port: "9090"'), STRICT], {"client": "10.9.9.9", "port": "9090"}, "NI327", "plain text", "15020"),
-    "a server that speaks first": ([workload(), service("[{port: 3307, targetPort: 3306, name: db}]"), DB], {"to": "db:3307"}, "NI326", "server speaks first", "appProtocol: tcp"),
-    "a port named http with another protocol": ([workload(), service("[{port: 5432, name: http-sql}]"), DB], TO_DB, "NI325", "PostgreSQL", "appProtocol: tcp"),
-    "appProtocol http with another protocol": ([workload(), service("[{port: 6379, appProtocol: HTTP}]"), DB], {"to": "db:6379"}, "NI325", "Redis", "appProtocol: tcp"),
-    "a UDP port is asked by TCP": ([workload(), service("[{port: 514, protocol: UDP, name: log}]"), DB], {"to": "db:514"}, "NI324", "UDP", "--udp"),
-    "a second interface": (
-        [workload(annotations="k8s.v1.cni.cncf.io/networks: storage")], {"client": "192.168.5.7", "port": "8080", "interface": "net1"}, "NI315", "net1", "excludeInterfaces"),
-    "a client on the host's network": (
-        [workload(), DB.replace("name: db, namespace", "name: agent, namespace").replace("spec: {containers", "spec: {hostNetwork: true, containers"), STRICT],
-        {"client": "agent", "port": "8080"}, "NI327", "hostNetwork: true", "hostNetwork"),
-    "a client outside of the mesh": (
-        [workload(), DB.replace("labels: {app: db}", 'labels: {app: db, sidecar.istio.io/inject: "false"}'), STRICT], {"client": "db", "port": "8080"}, "NI327", "not in the mesh", "inject"),
-    "a DestinationRule turns TLS off": (
-        [workload(), service(), DB, STRICT, "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: off, namespace: shop}\nspec: {host: db, trafficPolicy: {tls: {mode: DISABLE}}}"],
-        TO_DB, "NI327", "DISABLE", "ISTIO_MUTUAL"),
-    "a DestinationRule wants TLS of a server without a proxy": (
-        [workload(), service(), DB.replace("labels: {app: db}", 'labels: {app: db, sidecar.istio.io/inject: "false"}'),
-         "apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: on, namespace: shop}\nspec: {host: db.shop.svc.cluster.local, trafficPolicy: {tls: {mode: ISTIO_MUTUAL}}}"],
-        TO_DB, "NI328", "no proxy", "leave out"),
-    "a selector that matches nothing": ([workload(), service(more=", selector: {app: database}"), DB], TO_DB, "NI320", "app=database", "selector"),
-    "no endpoint is ready": (
-        [workload(), service(), DB, "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}\nendpoints: [{addresses: [10.0.0.9], conditions: {ready: false}}]"],
-        TO_DB, "NI320", "none is ready", "--probe"),
-    "a port that the Service lacks": ([workload(), service(), DB], {"to": "db:5433"}, "NI319", "5432 (tcp-sql)", "5432"),
-    "a targetPort by a name that no container has": ([workload(), service("[{port: 5432, name: tcp, targetPort: psql}]"), DB], TO_DB, "NI321", "psql", "containerPort"),
-    "an ExternalName that is an address": ([workload(), service(more=", type: ExternalName, externalName: 10.1.2.3")], TO_DB, "NI323", "10.1.2.3", "EndpointSlice"),
-    "a probe of a port name that does not exist": (
-        [workload("containers: [{name: web, image: web, livenessProbe: {httpGet: {port: health}}}]")], {"probe": True}, "NI330", "health", "containerPort"),
-    "a pod that is not injected": ([workload(labels='app: web, sidecar.istio.io/inject: "false"'), service(), DB, STRICT], TO_DB, "NI310", "no proxy", "sidecar.istio.io/inject"),
-}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -205,7 +128,7 @@ def test_a_server_that_speaks_first_is_as_slow_as_the_mesh_waits_for_the_client(
 def test_a_process_of_another_user_on_the_proxy_s_port_is_the_cause():
     taken = {"who": "proxy", "code": None, "text": "0.0.0.0:15001 (uid 1000) gets it", "outcome": "accepted"}
     for users, code in (([1000], "NI314"), ([1337], None), ([1000, 1337], None), ([201337], None), ([], None), (["x"], None)):
-        found = ask(workload(), service(), DB, explain=live(listeners=[{**taken, "users": users}]), **TO_DB)
+        found = ask(workload(), service(), DB, answer=live(listeners=[{**taken, "users": users}]), **TO_DB)
         assert (found.cause and found.cause.code) == code, found.text
 
 
@@ -219,26 +142,26 @@ def test_a_process_of_another_user_on_the_proxy_s_port_is_the_cause():
     ],
 )
 def test_who_listens_in_a_live_pod_is_the_cause(name, given, code):
-    found = ask(workload(), service(), DB, explain=live(listeners=[given]), **TO_DB)
+    found = ask(workload(), service(), DB, answer=live(listeners=[given]), **TO_DB)
     assert found.cause, name
     assert (found.cause.code, found.cause.name) == (code, "listeners"), found.text
 
 
 def test_a_timeout_by_a_rule_that_drops_is_named_with_the_rule():
     dropped = {"verdict": "dropped", "sentence": "dropped: it is dropped, because rule 1 of filter OUTPUT", "listeners": []}
-    found = ask(workload(), service(), DB, explain=live(answer=dropped), **TO_DB)
+    found = ask(workload(), service(), DB, answer=live(**dropped), **TO_DB)
     assert (found.cause.code, "rule 1 of filter OUTPUT" in found.cause.text) == ("NI312", True)
 
 
 def test_an_answer_that_is_lost_is_a_cause():
-    found = ask(workload(), service(), DB, explain=live(answer={"answer": {"arrives": False, "reason": "x"}}), **TO_DB)
+    found = ask(workload(), service(), DB, answer=live(answer={"arrives": False, "reason": "x"}), **TO_DB)
     assert found.cause.code == "NI220"
 
 
 def test_what_a_live_pod_names_by_flags_is_named_as_its_author_does():
     change = {"change": "remove 5432 from --istio-local-outbound-ports-exclude", "verdict": "captured"}
     direct = {"verdict": "direct", "sentence": "direct: goes out", "changes": [change], "listeners": []}
-    found = ask(workload(), service(), DB, explain=live(answer=direct), **TO_DB)
+    found = ask(workload(), service(), DB, answer=live(**direct), **TO_DB)
     assert found.cause.remedy == "remove 5432 from annotation traffic.sidecar.istio.io/excludeOutboundPorts"
 
 
@@ -249,7 +172,7 @@ def test_udp_that_passes_the_proxy_is_no_cause():
 
 
 def test_a_healthy_connection_has_no_cause():
-    found = ask(workload(), service(), DB, explain=live(), whole=("NetworkPolicy", "PeerAuthentication", "DestinationRule", "Sidecar", "AuthorizationPolicy", "VirtualService"), **TO_DB)
+    found = ask(workload(), service(), DB, answer=live(), whole=("NetworkPolicy", "PeerAuthentication", "DestinationRule", "Sidecar", "AuthorizationPolicy", "VirtualService"), **TO_DB)
     assert {step.outcome for step in found.steps} == {"passed"}, found.text
     assert found.text.startswith("✔ no cause found: every step is as it should be")
 
