@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from netinit.base.errors import ClusterError, CniError
+from netinit.kube.resources import PODS
 from netinit.node import node_pods
 from netinit.node.decision import read_pod
 from netinit.node.node_pods import PodCache
@@ -15,12 +17,13 @@ from node_agent import make_pod
 
 
 class FixedApi:
-    """Answers requests in this order; a number is a pause."""
+    """Answers requests for the pod in this order; a number is a pause."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
 
-    async def get(self, *_):
+    async def get(self, *asked):
+        assert asked == (PODS, "web", "shop")
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -39,6 +42,37 @@ AWAY = ClusterError("connection refused")
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch):
     monkeypatch.setattr(node_pods, "_RETRY", 0.0)
+
+
+def test_the_pods_of_the_node_alone_are_watched_and_what_is_decided_by_is_kept():
+    cache = PodCache(FixedApi(), "node-1")
+    assert (cache.resource, cache.namespace, cache.fields, cache.optional) == (PODS, "", "spec.nodeName=node-1", False)
+    cache._take([make_pod("web", uid="a"), make_pod("api", uid="b")], "7")
+    assert [(one.label, one.uid) for one in cache] == [("shop/web", "a"), ("shop/api", "b")]
+    assert cache._turn._value == 16, "requests at a time"
+
+
+@pytest.mark.parametrize(("seconds", "pauses"), [(30.0, [0.25]), (0.1, [0.1])])
+def test_between_two_requests_there_is_a_pause_that_the_time_which_is_left_bounds(monkeypatch, seconds, pauses):
+    monkeypatch.setattr(node_pods, "_RETRY", 0.25)
+    monkeypatch.setattr(node_pods, "time", SimpleNamespace(monotonic=lambda: 100.0))
+    found, sleep = [], asyncio.sleep
+
+    async def pause(length):
+        found.append(length)
+        await sleep(0)
+
+    monkeypatch.setattr(node_pods.asyncio, "sleep", pause)
+    cache = PodCache(FixedApi(AWAY, make_pod("web", uid="a")), "n")
+    asyncio.run(cache.find("shop", "web", "", 100.0 + seconds))
+    assert found == [pytest.approx(one) for one in pauses]
+
+
+def test_a_pod_of_another_uid_is_told_as_another_pod():
+    cache = PodCache(FixedApi(make_pod("web", uid="other")), "n")
+    with pytest.raises(CniError) as raised:
+        find(cache, uid="a")
+    assert str(raised.value) == "pod shop/web is not known: another pod has that name now"
 
 
 def test_a_pod_that_the_watch_has_told_of_is_not_asked_for():

@@ -12,6 +12,7 @@ import pytest
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import Options, offline
+from netinit.questions import pasted_rules
 from netinit.questions.audit.changes import find_changes_of_fate
 from netinit.questions.pasted_comparison import compare_with_options, verify_dump
 from netinit.questions.pasted_rules import name_form, read_rules, refuse_as_rules
@@ -200,32 +201,33 @@ target     prot opt source               destination
 RETURN     tcp  --  anywhere             anywhere             tcp dpt:15008
 """
 LNV = L.replace("(policy ACCEPT)", "(policy ACCEPT 4 packets, 240 bytes)").replace("target  ", " pkts bytes target  ")
+SAVE = "give what `iptables-save` prints (and `ip6tables-save`), or `iptables -t nat -S`"
 REFUSALS = {
-    "iptables -L": (L, "what `iptables -L` prints, which leaves interfaces, users and other matches out; give what `iptables-save` prints"),
-    "iptables -L -n -v": (LNV, "what `iptables -L` prints"),
-    "iptables -L with a prompt": (f"root@pod:/# iptables -t nat -L -n -v\n{LNV}", "what `iptables -L` prints"),
-    "iptables -L quoted": (indented(LNV, "> "), "what `iptables -L` prints"),
-    "without COMMIT": (save().partition("COMMIT")[0], "the listing is cut off: the table nat (line 2) does not end with COMMIT; give what `iptables-save` prints"),
-    "cut inside of a line": (save()[: save().index("RETURN") - 30], "does not end with COMMIT"),
-    "iptables -S cut inside of a line": (listed()[:-20].rpartition(" -j")[0], "the listing is cut off inside of a rule"),
-    "left out": (listed().replace("-A ISTIO_OUTPUT", "...\n-A ISTIO_OUTPUT", 1), 'line 18: "...": the listing is cut off there'),
-    "a pager": (listed() + "--More--\n", "the listing is cut off there"),
-    "a quote that is open": (save().replace("-j RETURN", '-m comment --comment "open -j RETURN', 1), "a quote does not close"),
-    "prose between rules": (listed().replace("-A ISTIO_OUTPUT", "and then\n-A ISTIO_OUTPUT", 1), '"and then" stands between rules and is not understood'),
-    "prose in a table": (save().replace("-A ISTIO_OUTPUT", "and then\n-A ISTIO_OUTPUT", 1), '"and then" has no place in the table nat'),
-    "a chain that is not there": (listed().replace("-N ISTIO_OUTPUT\n", ""), 'the chain "ISTIO_OUTPUT" is not declared before: the rules are not all there'),
-    "no built-in chain": ("*nat\n:ISTIO_INBOUND - [0:0]\n-A ISTIO_INBOUND -j RETURN\nCOMMIT\n", "none of its chains is a built-in one"),
-    "a table twice": (listed() + save(), "the table nat of IPv4 is there twice"),
-    "which table": ("-N X\n-A X -p tcp -j RETURN\n", "no line says which table this is: put the command above it, such as `iptables -t nat -S`"),
-    "a variable of a shell": (commands().replace("15001", "${PORT}"), 'line 12: "${PORT}": the value of a shell\'s variable is not known'),
-    "a loop": (commands() + "for port in 1 2; do\n", '"for port in 1 2; do": a script is not followed'),
-    "XML": ("<iptables-rules version='1.0'>\n</iptables-rules>\n", "what iptables-xml prints"),
-    "input of nft": ("add table ip nat\nadd rule ip nat OUTPUT accept\n", "give what `nft list ruleset` prints"),
-    "nft cut off": (iptables_nft()[:-30], "the listing is cut off inside of a table; save all of it: nft list ruleset > FILE"),
-    "JSON cut off": ('{"nftables": [{"table": {', "give all that `nft -j list ruleset` prints"),
-    "both dialects": (save() + iptables_nft(), "may show the same rules twice; give one of the two"),
-    "empty": ("", "it is empty; give what `iptables-save` prints"),
-    "something else": ("hello\n", "no rules in it; give what `iptables-save` prints"),
+    "iptables -L": (L, "it is what `iptables -L` prints, which leaves interfaces, users and other matches out; " + SAVE),
+    "iptables -L -n -v": (LNV, "it is what `iptables -L` prints, which leaves interfaces, users and other matches out; " + SAVE),
+    "iptables -L with a prompt": (f"root@pod:/# iptables -t nat -L -n -v\n{LNV}", "it is what `iptables -L` prints, which leaves interfaces, users and other matches out; " + SAVE),
+    "iptables -L quoted": (indented(LNV, "> "), "it is what `iptables -L` prints, which leaves interfaces, users and other matches out; " + SAVE),
+    "without COMMIT": (save().partition("COMMIT")[0], "the listing is cut off: the table nat (line 2) does not end with COMMIT; " + SAVE),
+    "cut inside of a line": (save()[: save().index("RETURN") - 30], "the listing is cut off: the table nat (line 2) does not end with COMMIT; " + SAVE),
+    "iptables -S cut inside of a line": (listed()[:-20].rpartition(" -j")[0], "line 25: the listing is cut off inside of a rule; " + SAVE),
+    "left out": (listed().replace("-A ISTIO_OUTPUT", "...\n-A ISTIO_OUTPUT", 1), 'line 18: "...": the listing is cut off there; ' + SAVE),
+    "a pager": (listed() + "--More--\n", 'line 27: "--More--": the listing is cut off there; ' + SAVE),
+    "a quote that is open": (save().replace("-j RETURN", '-m comment --comment "open -j RETURN', 1), 'line 13: "-A ISTIO_INBOUND -p tcp -m tcp --dport 15008 -m comment --comment \\"open -j RETURN": a quote does not close: the listing is cut off; ' + SAVE),
+    "prose between rules": (listed().replace("-A ISTIO_OUTPUT", "and then\n-A ISTIO_OUTPUT", 1), 'line 18: "and then" stands between rules and is not understood; ' + SAVE),
+    "prose in a table": (save().replace("-A ISTIO_OUTPUT", "and then\n-A ISTIO_OUTPUT", 1), 'line 20: "and then" has no place in the table nat; ' + SAVE),
+    "a chain that is not there": (listed().replace("-N ISTIO_OUTPUT\n", ""), 'line 17: the chain "ISTIO_OUTPUT" is not declared before: the rules are not all there; ' + SAVE),
+    "no built-in chain": ("*nat\n:ISTIO_INBOUND - [0:0]\n-A ISTIO_INBOUND -j RETURN\nCOMMIT\n", "none of its chains is a built-in one, from which packets reach the others; " + SAVE),
+    "a table twice": (listed() + save(), "line 28: the table nat of IPv4 is there twice; give one state of it"),
+    "which table": ("-N X\n-A X -p tcp -j RETURN\n", "line 1: no line says which table this is: put the command above it, such as `iptables -t nat -S`"),
+    "a variable of a shell": (commands().replace("15001", "${PORT}"), 'line 12: "${PORT}": the value of a shell\'s variable is not known; ' + SAVE),
+    "a loop": (commands() + "for port in 1 2; do\n", 'line 23: "for port in 1 2; do": a script is not followed; ' + SAVE),
+    "XML": ("<iptables-rules version='1.0'>\n</iptables-rules>\n", "it is what iptables-xml prints; " + SAVE),
+    "input of nft": ("add table ip nat\nadd rule ip nat OUTPUT accept\n", "it is input for nft, and not what is in force; give what `nft list ruleset` prints"),
+    "nft cut off": (iptables_nft()[:-30], "line 37: the listing is cut off inside of a table; save all of it: nft list ruleset > FILE"),
+    "JSON cut off": ('{"nftables": [{"table": {', "it is cut off, or no JSON: Expecting property name enclosed in double quotes: line 1 column 26 (char 25); give all that `nft -j list ruleset` prints"),
+    "both dialects": (save() + iptables_nft(), "it holds listings of iptables-save and of nft, which may show the same rules twice; give one of the two"),
+    "empty": ("", "it is empty; " + SAVE + ", or `nft list ruleset`"),
+    "something else": ("hello\n", "no rules in it; " + SAVE + ", or `nft list ruleset`"),
 }
 
 
@@ -234,9 +236,34 @@ def test_what_lacks_a_part_is_refused_as_rules_with_the_command_that_gives_all(f
     text, told = REFUSALS[form]
     with pytest.raises(ParseError) as error:
         read_rules([("report.txt", text)])
-    assert told in str(error.value)
-    assert str(error.value).startswith("report.txt: ")
+    assert str(error.value) == f"report.txt: {told}"
     assert not {"pod", "pods", "yaml", "anchor"} & set(str(error.value).lower().split())
+
+
+@pytest.mark.parametrize(
+    ("texts", "told"),
+    [
+        ([save(), save()], "b.txt: the table nat of IPv4 is in another file too; give each table once"),
+        ([iptables_nft(), iptables_nft()], "a.txt and b.txt: the table ip nat is in two files; give each table once"),
+        ([save(), iptables_nft()], "a.txt and b.txt: listings of iptables and of nft may show the same rules twice; give one of the two"),
+        (["", " "], f"a.txt and b.txt: no rules in it; {SAVE}, or `nft list ruleset`"),
+        (['{"nftables": ' + "[" * 100_000], "a.txt: it is nested too deeply; give all that `nft -j list ruleset` prints"),
+    ],
+    ids=["a table of iptables twice", "a table of nft twice", "both dialects", "nothing", "nested JSON"],
+)  # fmt: skip
+def test_files_that_do_not_fit_together_are_refused(texts, told):
+    with pytest.raises(ParseError) as error:
+        read_rules(list(zip(("a.txt", "b.txt"), texts, strict=False)))
+    assert str(error.value) == told
+
+
+def test_rules_are_read_up_to_a_limit(monkeypatch):
+    monkeypatch.setattr(pasted_rules, "MAX_CHARACTERS", 1 << 20)
+    comment = f"# {'x' * ((1 << 20) - len(save()) - 3)}\n"
+    assert read_rules([("a.txt", save() + comment)]).rules
+    with pytest.raises(ParseError) as error:
+        read_rules([("a.txt", save() + comment), ("b.txt", " ")])
+    assert str(error.value) == "--rules: the files are longer than 1 MiB together; give the tables that matter alone"
 
 
 @pytest.mark.parametrize("text", [L, LNV, f"# iptables -L -n\n{L}"])

@@ -60,19 +60,47 @@ def test_a_name_is_that_of_a_service_as_dns_completes_it(host, name):
     assert read_service_name(host, "shop") == name
 
 
+NO_PORT = "has no port; give db.shop:5432, 10.1.2.3:443 or [fd00::1]:443"
+NOT_A_PORT = "is not a port; give a number from 1 to 65535, or a port's name"
+NOT_A_NAME = "is not a name of DNS; give db, db.shop or api.example.com"
+NO_CLIENT = "is neither an address nor a pod; give web, NAMESPACE/web or 10.1.2.3"
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"to": "db"}, "has no port"), ({"to": "db:0"}, "is not a port"), ({"to": "db:99999"}, "is not a port"), ({"to": "fd00::1:80"}, "has no port"),
-        ({"to": "d b:80"}, "is not a name"), ({"to": "db:80", "probe": True}, "asks something else"), ({"port": "80"}, "give it with --from"),
-        ({"client": "a/b/c"}, "neither an address nor a pod"), ({"client": "\x1b"}, "neither an address nor a pod"), ({"name": "x" * 300}, "is not a name"),
-        ({"to": "db:80", "interface": "net1"}, "give it with --from"), ({"udp": True}, "give it with --to or --from"), ({"client": "web", "uid": "0"}, "give it with --to"),
+        ({"to": "db"}, f'--to: "db" {NO_PORT}'), ({"to": ":80"}, f'--to: ":80" {NO_PORT}'), ({"to": "db:"}, f'--to: "db:" {NO_PORT}'),
+        ({"to": "fd00::1:80"}, f'--to: "fd00::1:80" {NO_PORT}'),
+        ({"to": "db:0"}, f'--to: "0" {NOT_A_PORT}'), ({"to": "db:99999"}, f'--to: "99999" {NOT_A_PORT}'), ({"to": "db:Http"}, f'--to: "Http" {NOT_A_PORT}'),
+        ({"to": "db:sixteen-letters-"}, f'--to: "sixteen-letters-" {NOT_A_PORT}'), ({"client": "web", "port": "-a"}, f'--port: "-a" {NOT_A_PORT}'),
+        ({"to": "d b:80"}, f'--to: "d b" {NOT_A_NAME}'), ({"name": "a..b"}, f'--dns: "a..b" {NOT_A_NAME}'),
+        ({"name": "x" * 64}, f'--dns: "{"x" * 64}" {NOT_A_NAME}'), ({"name": f"{'x.' * 127}"}, f'--dns: "{"x." * 60}…" {NOT_A_NAME}'),
+        ({"to": "db:80", "probe": True}, "--probe: --to asks something else; ask one at a time"),
+        ({"client": "web", "name": "db"}, "--dns: --from asks something else; ask one at a time"),
+        ({"port": "80"}, "--port: is about a connection; give it with --from"), ({"to": "db:80", "interface": "net1"}, "--interface: is about a connection; give it with --from"),
+        ({"udp": True}, "--udp: is about a connection; give it with --to or --from"), ({"client": "web", "uid": "0"}, "--uid: is about a connection; give it with --to"),
+        ({"client": "a/b/c"}, f'--from: "a/b/c" {NO_CLIENT}'), ({"client": "shop/"}, f'--from: "shop/" {NO_CLIENT}'), ({"client": "\x1b"}, f'--from: "\\x1b" {NO_CLIENT}'),
+        ({"client": "x" * 254}, f'--from: "{"x" * 120}…" {NO_CLIENT}'),
     ],
     ids=str,
 )  # fmt: skip
 def test_a_question_that_is_none_is_refused_with_the_option_s_name(given, told):
-    with pytest.raises(OptionError, match=told):
+    with pytest.raises(OptionError) as raised:
         read_asked(**given)
+    assert str(raised.value) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "its start"), ({"probe": True}, "probes"), ({"name": "DB"}, 'the name "db"'), ({"to": "DB.shop:80"}, 'to "db.shop:80"'), ({"to": "[fd00::1]:80", "udp": True}, 'to "[fd00::1]:80" over UDP'),
+        ({"client": "web"}, 'from "web"'), ({"client": "shop/web", "port": "http", "udp": True, "interface": "net1"}, 'from "shop/web" to port http over UDP on net1'),
+        ({"client": "10.1.2.3", "port": "80"}, 'from "10.1.2.3" to port 80'), ({"name": f"{'x' * 63}.{'y.' * 94}z"}, f'the name "{"x" * 63}.{"y." * 28}…"'), ({"client": "x" * 253}, f'from "{"x" * 120}…"'),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_question_in_words(given, words):
+    assert read_asked(**given).words == words
 
 
 def test_addresses_of_both_families_and_ports_by_name_are_questions():
