@@ -10,7 +10,8 @@ are tried again in the end, by more tests. A run that was stopped goes on where 
 
 Learning and trying happen in mount, PID and network namespaces of their own, in which netinit/ has the probes or the change, everything
 else is read-only and /tmp and /run are empty: a changed condition may be the one that keeps the machine alone.
-A change after which the tests do not end within their limit of time counts as noticed. What fails without the change too does not.
+A change after which the tests do not end within their limit of time counts as noticed. What fails, or does not end, without the change too
+does not.
 """
 
 from __future__ import annotations
@@ -227,15 +228,20 @@ class Change:
 
 
 def says_the_same(change: Mutation) -> bool:
-    """Whether Python takes the changed node for what it was, or never runs it: the methods of a Protocol have no body."""
+    """Whether Python takes the changed node for what it was, or never runs it: the methods of a Protocol have no body.
+
+    None in the place of False counts as the same: both are untrue, and where a bool is wanted, mypy refuses None.
+    """
     import libcst.matchers as m
-    from libcst import Attribute, Call, Module, SimpleString
+    from libcst import AnnAssign, Assign, Attribute, Call, Module, SimpleString
 
     text = m.SimpleStatementLine(body=[m.Expr(m.SimpleString() | m.Ellipsis())])
     if m.matches(change.contained_by_top_level_function, m.FunctionDef(body=m.IndentedBlock(body=[text, m.ZeroOrMore(text)]) | m.SimpleStatementSuite(body=[m.Expr(m.Ellipsis())]))):
         return True
 
     old, new = change.original_node, change.mutated_node
+    if isinstance(old, Assign | AnnAssign) and isinstance(new, Assign | AnnAssign):
+        return m.matches(old.value, m.Name("False")) and m.matches(new.value, m.Name("None"))
     if isinstance(old, SimpleString) and isinstance(new, SimpleString):
         return old.evaluated_value in CODECS and str(new.evaluated_value).lower() == old.evaluated_value
     if isinstance(old, Call) and isinstance(new, Call) and isinstance(old.func, Attribute) and old.args and [*new.args] == [*old.args[:-1]]:
@@ -301,8 +307,8 @@ def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned) -> s
     command = ["prlimit", f"--cpu={limit}", f"--as={MEMORY}", *make_command("-x", "-rfE", *tests)]
     try:
         done = subprocess.run(enclose(mounts, command), cwd=ROOT, env=make_environment(), check=False, capture_output=True, text=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:
-        return "(time)"
+    except subprocess.TimeoutExpired:  # because of the change, or of a busy machine
+        return "" if mounts and run_tests(tests, {}, learned) else "(time)"
     if done.returncode == 0:
         return ""
     if done.returncode == pytest.ExitCode.USAGE_ERROR and mounts and not run_tests(tests[:1], {}, learned):

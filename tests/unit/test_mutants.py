@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,6 +76,9 @@ def test_a_change_that_python_takes_for_what_it_was_is_none(tmp_path, monkeypatc
     path.parent.mkdir()
     path.write_text('def f(one):\n    return int.from_bytes(one, "big"), one.decode("utf-8"), one.get(1, "big"), one.strip().lower()\n')
     source = Source(path)
+    (tmp_path / "room" / "c.py").write_text("def f(self):\n    self.is_read = False\n    found: bool = False\n    return found\n")
+    texts = "\n".join([Source(tmp_path / "room" / "c.py").make(number).text for number in range(len(Source(tmp_path / "room" / "c.py").changes[1]))])
+    assert ("is_read = True" in texts, "found: bool = True" in texts, "None" in texts) == (True, True, False)
     (tmp_path / "room" / "b.py").write_text('class P:\n    def f(self, one=1) -> int:\n        """Its meaning."""\n\n    def g(self, one=2): ...\n')
     assert not Source(tmp_path / "room" / "b.py").changes[1]
     made = "\n".join(source.make(number).text for number in range(len(source.changes[1])))
@@ -128,3 +134,16 @@ def test_slow_tests_come_later_and_are_left_out_at_last_but_one_is_always_tried(
     parts = Learned.read("".join(lines)).find_tests("m.py", "f")
     assert list(map(len, parts)) == [mutants.FIRST, round(quick) - mutants.FIRST, round(more) - round(quick)]
     assert Learned.read(f"t\tm.py:f\nt\t=passed\t{more * 2}\n").find_tests("m.py", "f") == (["t"], [], [])
+
+
+@pytest.mark.parametrize(("ends_unchanged", "noticed"), [(True, "(time)"), (False, "")])
+def test_a_change_is_noticed_by_the_clock_only_where_the_tests_end_without_it(monkeypatch, ends_unchanged, noticed):
+    def run(command, **_):
+        if "changed.py" in command[-1] or not ends_unchanged:
+            raise subprocess.TimeoutExpired(command, 900)
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(mutants, "enclose", lambda mounts, command: [*command, *map(str, mounts)])
+    monkeypatch.setattr(mutants.subprocess, "run", run)
+    known = Learned.read("t\tm.py:f\nt\t=passed\t1\n")
+    assert mutants.run_tests(["t"], {Path("changed.py"): Path("m.py")}, known) == noticed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -29,6 +30,20 @@ LIST = {
     "plugins": [{"type": "calico", "log_level": "info", "ipam": {"type": "calico-ipam"}}, {"type": "portmap", "capabilities": {"portMappings": True}}],
 }  # fmt: skip
 SINGLE = {"cniVersion": "0.4.0", "name": "bridge", "type": "bridge", "bridge": "cni0", "ipam": {"type": "host-local"}}
+
+
+ANOTHER_RELEASE = (
+    "the agent of another release, mesh/netinit-node, answers the plugin on this node: uninstall that release, or set node.enabled=false in this one; "
+    "injected pods of both are programmed by one agent"
+)
+
+
+@contextlib.contextmanager
+def refused(told, kind=ConfigError):
+    """Expects an error with this message."""
+    with pytest.raises(kind) as raised:
+        yield
+    assert str(raised.value) == told
 
 
 @pytest.fixture
@@ -118,7 +133,7 @@ def test_the_release_that_came_first_has_the_plugin_and_another_is_refused_while
     first.install()
     before = everything(place)
     with answer_at(second.socket):
-        with pytest.raises(ConfigError, match="the agent of another release, mesh/netinit-node, answers the plugin on this node: uninstall"):
+        with refused(ANOTHER_RELEASE):
             second.claim()
         first.claim()  # an upgrade of the same release: its earlier agent still answers
         assert (first.find_other_owner(), second.find_other_owner()) == ("", "mesh/netinit-node")
@@ -140,7 +155,7 @@ def test_an_agent_that_restarts_meanwhile_keeps_the_plugin(place):
     first.claim()
     ready = []
     threading.Timer(0.5, lambda: ready.append(answer_at(second.socket))).start()
-    with pytest.raises(ConfigError, match="another release, mesh/netinit-node"):
+    with refused(ANOTHER_RELEASE):
         second.claim(seconds=60)
     ready[0].close()
 
@@ -328,9 +343,10 @@ def test_a_link_that_leads_nowhere_here_is_the_runtimes_network_and_told(place):
     (place / "net.d" / "10-net.conflist").symlink_to("/var/lib/flannel/net.conflist")
     other = write(place, LIST, name="20-other.conflist")
     before = everything(place / "net.d")
-    with pytest.raises(ConfigError, match=r"leads to /var/lib/flannel/net\.conflist, which this container does not see"):
+    told = f"{place}/net.d/10-net.conflist leads to /var/lib/flannel/net.conflist, which this container does not see; mount it, or name another file"
+    with refused(told):
         made(place).install()
-    assert "leads to /var/lib/flannel" in made(place).state()["entry"]
+    assert made(place).state()["entry"] == f"{place}/net.d/10-net.conflist: {told}"
     assert everything(place / "net.d") == before
     assert read(other) == LIST
 
@@ -374,13 +390,16 @@ def test_a_list_with_carriage_returns_and_a_key_that_stands_twice_is_what_the_ru
 
 
 def test_a_folder_without_a_network_is_waited_for(place):
-    with pytest.raises(ConfigError, match="no network yet"):
+    told = f"{place}/net.d: there is no network yet; the cluster's CNI writes it"
+    with refused(f"--cniConfFolder: {told}"):
         made(place).install()
     write(place, LIST, "README")
     write(place, LIST, ".10-half.conflist")
-    with pytest.raises(ConfigError, match="no network yet"):
+    with refused(f"--cniConfFolder: {told}"):
         made(place).install()
-    assert "no network yet" in made(place).state()["entry"]
+    assert made(place).state()["entry"] == f"{place}/net.d has no network yet"
+    with refused(f"--cniConfFolder: {place}/net.d/x.conflist: there is no network yet; the cluster's CNI writes it"):
+        made(place, conf_name="x.conflist").install()
 
 
 def test_a_network_that_is_named_is_taken_and_no_other(place):
@@ -397,7 +416,7 @@ def test_the_list_in_the_place_of_a_single_plugin_is_not_overwritten(place):
     write(place, SINGLE, "10-bridge.conf")
     write(place, LIST, "10-bridge.conflist")
     before = everything(place)
-    with pytest.raises(ConfigError, match="which exists"):
+    with refused(f"{place}/net.d/10-bridge.conf would become 10-bridge.conflist, which exists; remove one of the two"):
         made(place).install()
     assert {name: data for name, data in everything(place).items() if not name.startswith("bin/")} == before
 
@@ -596,9 +615,10 @@ def test_a_list_of_our_own_follows_the_clusters_and_stays_while_that_is_away(pla
     assert own.install() is True
     assert read(place / "net.d" / NAME)["name"] == "renamed"
     path.unlink()
-    with pytest.raises(ConfigError, match=r"there is no network; 00-netinit\.conflist, a copy of the last one, stays"):
+    told = f"{place}/net.d: there is no network; {NAME}, a copy of the last one, stays, so that no pod escapes"
+    with refused(f"--cniConfFolder: {told}"):
         own.install()
-    assert own.state()["entry"]
+    assert own.state()["entry"] == told
     assert list(networks(place)) == [NAME]
     write(place, {**LIST, "name": "other"}, "20-other.conflist")
     assert own.install() is True
@@ -646,20 +666,30 @@ def test_an_agent_without_the_option_and_one_with_another_name_remove_the_list(p
     assert (plain.install(), plain.state()["entry"]) == (False, "")
 
 
+CILIUM = (
+    "--ownList: Cilium takes other lists away (its cni.exclusive made PATH): set cni.exclusive=false in Cilium's values and delete the files *.cilium_bak, or leave out"
+    " --ownList (node.ownList)"
+)
+MULTUS = (
+    "--ownList: PATH is Multus' list, which must be the first: leave out --ownList (node.ownList), and name the network that Multus delegates to by --cniConfName"
+    " (node.confName)"
+)
+
+
 @pytest.mark.parametrize(("name", "tree", "said"), [
-    ("05-cilium.conflist.cilium_bak", LIST, r"set cni\.exclusive=false in Cilium's values and delete the files \*\.cilium_bak"),
-    ("00-multus.conf", {**SINGLE, "type": "multus"}, r"00-multus\.conf is Multus' list.*by --cniConfName"),
-    ("99-multus.conflist", {**LIST, "plugins": [{"type": "multus-shim"}]}, r"99-multus\.conflist is Multus' list"),
+    ("05-cilium.conflist.cilium_bak", LIST, CILIUM),
+    ("00-multus.conf", {**SINGLE, "type": "multus"}, MULTUS), ("99-multus.conflist", {**LIST, "plugins": [{"type": "multus-shim"}]}, MULTUS),
 ])  # fmt: skip
 def test_a_list_of_our_own_is_refused_where_another_wants_to_be_alone_and_nothing_is_changed(place, name, tree, said):
     write(place, LIST)
     write(place, tree, name)
     before = everything(place)
     own = made(place, own_list=True)
-    with pytest.raises(ConfigError, match=said):
+    said = said.replace("PATH", f"{place}/net.d/{name}")
+    with refused(said):
         own.install()
     assert everything(place) == before
-    assert own.state()["entry"].startswith("--ownList: ")
+    assert own.state()["entry"] == said
 
 
 def test_a_list_of_our_own_that_cilium_renames_is_told_and_removed_with_the_rest(place):
@@ -683,7 +713,8 @@ def test_where_another_list_sorts_before_ours_both_have_the_entry_and_it_is_told
     assert own.state()["entry"] == ""
     assert read(other)["plugins"][-1] == ENTRY
     assert read(place / "net.d" / NAME)["name"] == "early"
-    assert own.warnings()["OwnListPreceded"].startswith(f"{other} sorts before {NAME}")
+    told = f"{other} sorts before {NAME}, so the runtime uses that one, where its owner may drop netinit's entry"
+    assert own.warnings() == {"OwnListPreceded": f"{told}: choose --ownListName (node.ownListName) so that it sorts first"}
     own.uninstall()
     assert read(other) == {**LIST, "name": "early"}
 
@@ -692,18 +723,19 @@ def test_a_file_of_others_with_the_name_of_our_list_is_not_overwritten(place):
     write(place, LIST)
     foreign = write(place, LIST, NAME)
     before = foreign.read_bytes()
-    with pytest.raises(ConfigError, match=r"--ownListName: .*00-netinit\.conflist exists and is not netinit's; choose another name"):
+    with refused(f"--ownListName: {place}/net.d/{NAME} exists and is not netinit's; choose another name"):
         made(place, own_list=True).install()
     assert foreign.read_bytes() == before
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["--ownListName", "a/b.conflist"], "--ownListName"), (["--ownListName", "netinit.conf"], "--ownListName"), (["--ownListName", ".x.conflist"], "--ownListName"),
-    (["--ownList", "--standalone", "--cniConfName", "x.conf"], "--ownList: contradicts --standalone"),
-    (["--ownList", "--cniConfName", NAME], "is --cniConfName too"),
+    *[(["--ownListName", name], f"--ownListName: '{name}' must be a file name with .conflist at its end: 00-netinit.conflist") for name in ("a/b.conflist", "netinit.conf", ".x.conflist")],
+    (["--standalone"], "--standalone: needs --cniConfName, the network's file"),
+    (["--ownList", "--standalone", "--cniConfName", "x.conf"], "--ownList: contradicts --standalone; give one of the two"),
+    (["--ownList", "--cniConfName", NAME], f"--ownListName: {NAME} is --cniConfName too, the list that is copied; give another name"),
 ])  # fmt: skip
 def test_names_and_modes_that_cannot_be_are_refused_by_their_option(words, said):
-    with pytest.raises(OptionError, match=said):
+    with refused(said, OptionError):
         InstallSettings.from_argv(words)
 
 
@@ -716,7 +748,8 @@ def test_another_meshs_plugin_in_the_list_is_said_before_and_after_the_installat
     own = made(place, own_list=own_list)
     for _ in range(2):
         found = own.warnings().get("OtherMeshPlugin", "")
-        assert found.startswith(f"{path} also names {named}: both program the pods") if named else not found
+        both = "both program the pods that both take for theirs, netinit last; remove the other's release when all nodes have netinit's agent"
+        assert found == (f"{path} also names {named}: {both}" if named else "")
         own.install()
 
 
