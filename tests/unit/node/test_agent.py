@@ -334,9 +334,16 @@ def test_a_job_is_the_same_after_its_message():
     job = Job.of(APPLY, options, seconds=3.0)
     read = Job.decode(job.encode()).options("/n")
     assert read == options.replace(netns="/n", cni_mode=True, lock_timeout=3 * 10**9)
-    for bad in (b"", b"[]", b'{"kind": "apply"}', job.encode().replace(b'"apply"', b'"dance"'), job.encode().replace(b"3.0", b'"x"')):
-        with pytest.raises(NetinitError):
+    wrong = "this is not a job: a field has the wrong type"
+    for bad, said in {
+        b"": "this is not a job: Expecting value: line 1 column 1 (char 0)", b'{"kind": "apply"}': "this is not a job: 'uids'",
+        job.encode().replace(b'"apply"', b'"dance"'): wrong, job.encode().replace(b"3.0", b'"x"'): wrong,
+    }.items():  # fmt: skip
+        with pytest.raises(NetinitError) as raised:
             Job.decode(bad)
+        assert str(raised.value) == said
+    with pytest.raises(NetinitError, match=r"^this is not a job: "):
+        Job.decode(b"[]")
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1 }; flush ruleset; add element inet t s { 10.0.0.2", "10.0.0.1\ndestroy", "", "web"])
@@ -347,12 +354,16 @@ def test_the_process_with_the_rights_takes_only_addresses_into_what_it_programs(
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [None, "done", {"error": ""}, JobResult(judgement=7), JobResult(error=None), JobResult(differences=("a", 1)), JobResult(warnings=["a"])],
-)
-def test_an_answer_that_is_no_result_is_refused(answer):
-    with pytest.raises(ParseError, match="this is not a result"):
+    ("answer", "part"),
+    [
+        *[(one, "") for one in (None, "done", {"error": ""}, JobResult(judgement=7), JobResult(error=None), JobResult(warnings=["a"]))],
+        *[(one, ": a difference or warning is not a text") for one in (JobResult(differences=("a", 1)), JobResult(warnings=("a", None)))],
+    ],
+)  # fmt: skip
+def test_an_answer_that_is_no_result_is_refused(answer, part):
+    with pytest.raises(ParseError) as raised:
         pass_on(answer)
+    assert str(raised.value) == f"this is not a result{part}"
 
 
 HELP = {
@@ -490,6 +501,8 @@ def test_a_pod_outside_of_the_mesh_starts_without_the_api_and_any_other_waits(ag
     agent.outside.write_text("batch\nshop\n" if listed else "batch\n")
     status, tree = ask(agent, pod="shop/new")
     assert (found, tree.get("code", 0), status) == (asked, code, int(bool(code)))
+    if not code:
+        assert ["debug", "left alone: the API cannot be asked, and its namespace shop was outside of the mesh", "pod=shop/new"] in logged(agent)
     if code:
         assert tree["msg"] == "netinit: pod shop/new is not known: the API at https://10.0.0.1 cannot be asked"
 

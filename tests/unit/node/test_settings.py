@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from netinit.base.errors import OptionError
@@ -19,7 +21,8 @@ def test_a_taint_is_written_as_kubectl_does(text, parts):
 
 @pytest.mark.parametrize("text", ["=v", ":NoSchedule", "k:", "k:Never", "k=v:NoSchedule:x"])
 def test_what_is_no_taint_is_told(text):
-    with pytest.raises(OptionError, match=r"--startupTaint: .* is not KEY"):
+    said = f"--startupTaint: '{text}' is not KEY, KEY=VALUE or KEY=VALUE:EFFECT with the effects NoSchedule, PreferNoSchedule, NoExecute"
+    with pytest.raises(OptionError, match=f"^{re.escape(said)}$"):
         AgentSettings.from_argv(["--nodeName", "n", "--startupTaint", text])
 
 
@@ -70,6 +73,7 @@ def test_the_options_of_every_pod_are_those_of_the_node():
     (["--nodeName", "n", "--native-nftables", "--backend", "iptables-nft"], "--native-nftables: contradicts --backend; give one of the two"),
     (["--nodeName", "n", "--dual-stack", "--ipv6", "on"], "--dual-stack: counts only with --ipv6 auto; give one of the two"),
     (["--nodeName", "n", "--repairLabel", "x"], "--repairLabel: must be KEY=VALUE"),
+    *[(["--nodeName", "n", "--repairUnknown", "--repair", repair], f"--repairUnknown: does nothing with --repair {repair}; give label, delete or program there") for repair in ("none", "report")],
     (["--nodeName", "n", "--standalone"], "--standalone: needs --cniConfName, the network's file"),
 ])  # fmt: skip
 def test_what_contradicts_itself_is_an_error_that_names_the_flag(words, problem):
