@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from netinit.base.errors import OptionError
 from netinit.base.net import IPV4, IPV6
+from netinit.inject.deciding.manifests import workload
+from netinit.inject.deciding.podfile import read_facts
 from netinit.options import Options
 from netinit.questions.canary_fields import find_field_problems
 from netinit.questions.comparison import on_common_host, plan_by_name, read_written_options
@@ -16,7 +19,7 @@ from netinit.questions.finding_codes import read_accepted_codes, read_code
 from netinit.questions.findings import NOTE
 from netinit.questions.picture import draw_rules
 from netinit.questions.repository_check import CheckReport, Entry, read_baseline, with_baseline
-from netinit.questions.rule_sources import choose_one, find_planned, refuse_given
+from netinit.questions.rule_sources import choose_one, complete_servers, find_planned, refuse_given
 from netinit.questions.verify import describe_nothing
 
 DUAL = find_planned(Options.from_argv(["-b", "*", "-i", "*", "--ipv6", "on"]))
@@ -107,3 +110,29 @@ VARIABLE = "is not a variable's name: it must be of printable ASCII characters b
 )  # fmt: skip
 def test_a_field_that_the_api_server_would_refuse_is_named_with_its_place(given, told):
     assert list(find_field_problems(given)) == told
+
+
+def test_options_that_make_no_rules_are_no_rules_that_are_shown():
+    assert [*DUAL.rules.options] == ["plan"]
+    outside = find_planned(facts=read_facts(workload({"apiVersion": "v1", "kind": "Pod", **pod()}), Options()))
+    assert outside.rules.options == {}
+
+
+NAMED = "the cluster's name servers, which its pods ask first, are not in the manifest: name all with --dns-servers"
+MISSING = "its name servers are not in the manifest: name them with --dns-servers, DNS counts as not captured without"
+
+
+@pytest.mark.parametrize(
+    ("own", "only_these", "given", "servers", "notes"),
+    [
+        ((), False, [], (), (MISSING,)), (("10.1.1.1",), False, [], ("10.1.1.1",), (NAMED,)), (("10.1.1.1",), True, [], ("10.1.1.1",), ()),
+        (("10.1.1.1",), False, ["--dns-servers", "10.2.2.2"], ("10.2.2.2",), ()),
+    ],
+)  # fmt: skip
+def test_a_pod_has_the_name_servers_that_are_given_or_its_own_and_what_is_missing_is_noted(own, only_these, given, servers, notes):
+    facts = read_facts(workload({"apiVersion": "v1", "kind": "Pod", **pod()}), Options())
+    facts = replace(facts, options=Options.from_argv(["-i", "*", "--redirect-dns"]), name_servers=own, only_these=only_these, notes=())
+    found = complete_servers(facts, Options.from_argv(given))
+    assert (found.options.dns_servers, found.notes) == (servers, notes)
+    uncaptured = replace(facts, options=Options.from_argv(["-i", "*"]))
+    assert complete_servers(uncaptured, Options.from_argv(given)) is uncaptured
