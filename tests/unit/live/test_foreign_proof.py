@@ -14,6 +14,7 @@ from netinit.options import Options
 from netinit.rules.model import SHADOWING, Difference
 from netinit.rules.nft.listing_objects import read_objects
 from netinit.rules.nft.listing_text import read_listing
+from netinit.rules.rule_builder import RuleBuilder
 from plan_snapshot import snapshot_of
 
 PLAN = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
@@ -38,9 +39,10 @@ def read(text):
     return read_objects(read_listing(text)[0])[0]
 
 
-def find(text, *, made=PLAN, answers=None, **host):
-    """The lines about foreign rules beside our tables of nft: differences, then warnings, each from the kind or family on."""
+def find(text, *, made=PLAN, answers=None, expressions=b"", **host):
+    """The lines about foreign rules beside our tables of nft: differences, then warnings. `expressions`: of their rule."""
     ours, foreign = snapshot_of(made), read(text)
+    foreign = foreign.replace(rules=tuple([one.replace(expressions=expressions or one.expressions) for one in foreign.rules]))
     held = {name: getattr(ours, name) + getattr(foreign, name) for name in ("tables", "chains", "rules", "sets")}
     differences, warnings = find_deviations(ours.replace(**held, **HOST).replace(**{"settings": FORWARDS, **host}), made, "nftables", (), answers=answers)
     return [*[one.describe() for one in differences], *warnings]
@@ -103,7 +105,7 @@ DNAT = ("tcp dport 443 dnat to 10.9.9.9:8443", "-p tcp -m tcp --dport 443 -j DNA
             [escaping("-p tcp -m tcp --dport 443 -j REDIRECT --to-ports 7", ESCAPES, OUT.format(":443"))],
         ),
         (
-            "table netdev t {\n\tchain c {\n\t\ttype filter hook ingress device \"eth0\" priority 0; policy accept;\n\t\ttcp dport 80 drop\n\t}\n}\n",
+            'table netdev t {\n\tchain c {\n\t\ttype filter hook ingress device "eth0" priority 0; policy accept;\n\t\ttcp dport 80 drop\n\t}\n}\n',
             [f"IPv4: nft table netdev t, chain c, rule 1 `-p tcp -m tcp --dport 80 -j DROP` drops packets that the plan captures, for example TCP {IN.format(':80')}"],
         ),
     ],
@@ -159,6 +161,46 @@ def test_a_foreign_rule_that_keeps_answers_from_coming_back_is_a_warning_with_a_
     found = [line for line in find(text, answers=LostAnswers()) if "the answers" in line]
     assert found == [f"IPv4: {RULE} {line}" for line in lines]
     assert not [line for line in find(text) if "the answers" in line], "only who asks for answers is told of them"
+
+
+TO_ITSELF = "from 10.7.0.2 to 10.7.0.2:8080, sent by uid 1337, gid 1000"
+
+
+def write_payload(value, base, offset, protocol="tcp"):
+    """The expressions of a rule that writes a value into packets: `ip daddr set`, `tcp dport set`."""
+    builder = RuleBuilder(IPV4.number, [])
+    builder.limit_protocol(protocol)
+    builder.put(value)
+    builder.add(b"payload", (5, 1), (2, base), (3, offset), (4, len(value)))  # NFTA_PAYLOAD_SREG, _BASE, _OFFSET, _LEN
+    return builder.block()
+
+
+@pytest.mark.parametrize(
+    ("hook", "written", "text", "lines"),
+    [
+        ("output", (bytes((203, 0, 113, 50)), 1, 16), "write 4 bytes at 16 of the network", [(ANSWERS, f"TCP {TO_ITSELF}")]),
+        ("output", (bytes((0, 81)), 2, 2), "write 2 bytes at 2 of the transport", [(ANSWERS, f"TCP {TO_ITSELF}")]),
+        ("prerouting", (bytes((0, 81)), 2, 2), "write 2 bytes at 2 of the transport", [(ANSWERS, f"TCP {IN.format(':8080')}")]),
+        ("output", (bytes((0, 81)), 2, 2, "udp"), "write 2 bytes at 2 of the transport", [("to direct connections", f"UDP {OUT.format(':8080')}")]),
+    ],
+)  # fmt: skip
+def test_answers_are_translated_back_to_the_destination_that_a_rule_wrote_without_nat(hook, written, text, lines):
+    """Connection tracking knows no other, as a real connection shows: tests/netns/test_lost_answers.py."""
+    found = [line for line in find(theirs(hook, "accept"), answers=LostAnswers(), expressions=write_payload(*written)) if "the answers" in line]
+    assert found == [
+        f"IPv4: {RULE} `-p {example[:3].lower()} -j [{text} header]` keeps the answers {whose} from coming back: "
+        f"they are translated back to a destination that a rule wrote into the packets, for example {example}"
+        for whose, example in lines
+    ]
+
+
+@pytest.mark.parametrize(("text", "lines"), [("tcp dport 80 accept", [OUT.format(":80")]), ("udp dport 53 accept", [])])
+def test_a_foreign_rule_that_copies_captured_packets_is_a_warning(text, lines):
+    objects, _ = read_listing(theirs("output", text))
+    objects[-1]["rule"]["expr"][-1] = {"dup": {"addr": "10.9.9.9"}}
+    copying = read_objects(objects)[0].rules[0].expressions
+    rule = "`-p tcp -m tcp --dport 80 -j [dup to 10.9.9.9]`"
+    assert find(theirs("output", text), expressions=copying) == [f"IPv4: {RULE} {rule} copies packets that the plan captures, for example TCP {one}" for one in lines]
 
 
 # ---- rules of iptables before ours ------------------------------------------------------------------------------------------

@@ -56,6 +56,86 @@ def test_a_rule_of_text_means_what_nft_means_by_it(rule, meaning):
     assert read(read_listing(text)[0]) == ([meaning], rule.startswith("xt"))
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("ct mark set 0x5", "-j CONNMARK --set-xmark 0x5/0xffffffff"), ("meta mark set meta mark & 0xff | 0x100", "-j MARK --set-xmark 0x100/0xffffff00"),
+        ("meta mark set (meta mark & 0xff) ^ 0x3", "-j MARK --set-xmark 0x3/0xffffff00"),
+        ("meta mark set ct mark & 0x0f", "-j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xf"), ("meta mark set mark ^ 0x1", "-j MARK --set-xmark 0x1/0x0"),
+        ("mark set 7", "-j MARK --set-xmark 0x7/0xffffffff"), ("meta mark set meta mark | 0x1 | 0x2", "-j MARK --set-xmark 0x3/0x3"),
+        ("meta mark set meta mark and 0xff or 0x100 xor 0x1", "-j MARK --set-xmark 0x101/0xffffff00"),
+        ("meta mark set 1 . 2", "-j MARK --set-xmark 0x1/0xffffffff [. 2]"), ("ct zone set 5", "-j CT --zone 5"), ("ct original zone set 5", "-j CT --zone-orig 5"),
+        ("ct reply zone set 6", "-j CT --zone-reply 6"), ("meta priority set 5", "-j [meta priority set]"), ("meta nftrace set 1", "-j [meta nftrace set]"),
+        ("tcp flags & (syn | ack) == syn drop", "-p tcp -m tcp --tcp-flags SYN,ACK SYN -j DROP"),
+        ("tcp flags & (fin|syn|rst|ack) == syn | ack accept", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN,ACK -j ACCEPT"),
+        ("tcp flags syn,ack accept", "-p tcp -m tcp ! --tcp-flags SYN,ACK NONE -j ACCEPT"),
+        ("tcp flags ! fin,rst accept", "-p tcp -m tcp --tcp-flags FIN,RST NONE -j ACCEPT"),
+        ("tcp flags != syn / fin,syn,rst,ack drop", "-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"),
+        ("ct status dnat accept", "-m conntrack --ctstate DNAT -j ACCEPT"), ("ct status ! dnat accept", "-m conntrack ! --ctstate DNAT -j ACCEPT"),
+        ("ct state != invalid accept", "-m conntrack ! --ctstate INVALID -j ACCEPT"), ("ct state established accept", "-m conntrack --ctstate ESTABLISHED -j ACCEPT"),
+        ("meta mark & 0x3 != 0x1 accept", "-m mark ! --mark 0x1/0x3 -j ACCEPT"), ("meta mark != 0x5 accept", "-m mark ! --mark 0x5 -j ACCEPT"),
+        ("meta mark { 1, 2 } accept", "[meta 3 == 01000000, 02000000] -j ACCEPT"), ("ct mark 0x7 accept", "-m connmark --mark 0x7 -j ACCEPT"),
+        ("ct mark & 0xff == 0x7 accept", "-m connmark --mark 0x7/0xff -j ACCEPT"), ('iifname "eth*" accept', "-i eth+ -j ACCEPT"),
+        ('iifname != "eth*" accept', "! -i eth+ -j ACCEPT"),
+        ('iifname { "eth*", "lo" } accept', "-m {?match?: {?op?: ?==?, ?left?: {?meta?: {?key?: ?iifname?}}, ?right?: {?set?: [?eth*?, ?lo?]}}} [...] -j ACCEPT"),
+        ('oifname "eth0" accept', "-o eth0 -j ACCEPT"), ("meta l4proto tcp accept", "-p tcp -j ACCEPT"),
+        ("meta l4proto { tcp, udp } accept", "-p tcp -j ACCEPT", "-p udp -j ACCEPT"), ("meta l4proto != udp accept", "! -p udp -j ACCEPT"),
+        ("meta nfproto ipv4 accept", "-j ACCEPT"), ("ip protocol udp accept", "-p udp -j ACCEPT"), ("meta skuid 1000 accept", "-m owner --uid-owner 1000 -j ACCEPT"),
+        ("meta skgid != 1000 accept", "-m owner ! --gid-owner 1000 -j ACCEPT"), ("skuid { 1, 2 } accept", "[meta 10 == 01000000, 02000000] -j ACCEPT"),
+        ("tcp dport != { 80, 90 } accept", "-p tcp -m multiport ! --dports 80,90 -j ACCEPT"), ("tcp dport { 80 } accept", "-p tcp -m tcp --dport 80 -j ACCEPT"),
+        ("udp dport 53-54 accept", "-p udp -m udp --dport 53:54 -j ACCEPT"),
+        ("tcp dport > 65535 drop", "-m {?match?: {?op?: ?>?, ?left?: {?payload?: {?protocol?: ?tcp?, ?field?: ?dport?}}, ?right?: 65535}} [...] -j DROP"),
+        ("tcp dport < 0 drop", "-m {?match?: {?op?: ?<?, ?left?: {?payload?: {?protocol?: ?tcp?, ?field?: ?dport?}}, ?right?: 0}} [...] -j DROP"),
+        ("ip saddr != 10.0.0.0/8 drop", "! -s 10.0.0.0/8 -j DROP"), ("ip daddr 10.0.0.1 accept", "-d 10.0.0.1/32 -j ACCEPT"),
+        ("ip saddr < 10.0.0.1 accept", "-m {?match?: {?op?: ?<?, ?left?: {?payload?: {?protocol?: ?ip?, ?field?: ?saddr?}}, ?right?: ?10.0.0.1?}} [...] -j ACCEPT"),
+        ("fib saddr type local accept", "-m addrtype --src-type LOCAL -j ACCEPT"),
+        ("fib daddr . iif type local accept", "-m {?match?: {?op?: ?==?, ?left?: {?fib?: {?flags?: [?daddr?, ?iif?], ?result?: ?type?}}, ?right?: ?local?}} [...] -j ACCEPT"),
+        ("fib daddr oif 1 accept", "-m {?match?: {?op?: ?==?, ?left?: {?fib?: {?flags?: [?daddr?], ?result?: ?oif?}}, ?right?: 1}} [...] -j ACCEPT"),
+        ("socket transparent 0 accept", "[socket 0 == 00] -j ACCEPT"),
+        ("socket mark 1 accept", "-m {?match?: {?op?: ?==?, ?left?: {?socket?: {?key?: ?mark?}}, ?right?: 1}} [...] -j ACCEPT"),
+        ("ct direction reply accept", "-m conntrack --ctdir REPLY -j ACCEPT"),
+        ("ct original saddr 10.0.0.1 accept", "-m {?match?: {?op?: ?==?, ?left?: {?ct?: {?key?: ?saddr?, ?dir?: ?original?}}, ?right?: ?10.0.0.1?}} [...] -j ACCEPT"),
+        ("ct original ip saddr 10.0.0.1 accept", "-m {?match?: {?op?: ?==?, ?left?: {?ct?: {?key?: ?saddr?, ?dir?: ?original?, ?family?: ?ip?}}, ?right?: ?10.0.0.1?}} [...] -j ACCEPT"),
+        ("counter packets 3 bytes 4 accept", "-j ACCEPT"), ('counter name "k" accept', "-j object [...] ACCEPT"), ("counter accept", "-j ACCEPT"),
+        ("redirect to 15001", "-j REDIRECT --to-ports 15001"), ("redirect", "-j [{?redirect?: {}}]"), ("redirect to :80 random", "-j [redirect to :80 random]"),
+        ("dnat to 10.1.1.1", "-j DNAT --to-destination 10.1.1.1"), ("dnat ip to 10.1.1.1:80", "-j DNAT --to-destination 10.1.1.1:80"),
+        ("dnat to :80", "-j DNAT --to-destination :80"), ("dnat to 10.1.1.1:http", "-j [dnat to 10.1.1.1:http]"),
+        ("dnat to 10.1.1.1 random", "-j [dnat to 10.1.1.1 random]"), ("snat to 10.1.1.1", "-j snat [...]"), ("snat to 10.1.1.1:80", "-j snat [...]"),
+        ("snat", "-j snat [...]"), ("masquerade", "-j masquerade [...]"), ("masquerade random,persistent", "-j masquerade [...]"),
+        ("masquerade to :80", "-j masquerade [...]"), ("tproxy to :15006", "-j TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x0/0xffffffff"),
+        ("tproxy to 127.0.0.1:15006", "-j TPROXY --on-port 15006 --on-ip 127.0.0.1 --tproxy-mark 0x0/0xffffffff"),
+        ("tproxy ip to 127.0.0.1:15006", "-j TPROXY --on-port 15006 --on-ip 127.0.0.1 --tproxy-mark 0x0/0xffffffff"),
+        ("reject with icmp type host-unreachable", "-j REJECT --reject-with icmp code 1"),
+        ("reject with icmp host-unreachable", "-j REJECT --reject-with icmp code 1"), ("reject with icmp 13", "-j REJECT --reject-with icmp code 13"),
+        ("reject with icmpx port-unreachable", "-j REJECT --reject-with icmp-port-unreachable"), ("reject with tcp", "-j [reject with tcp]"), ("log", "-j log [...]"),
+        ('log prefix "a b"', '-j LOG --log-prefix "a b"'), ("log group 3 snaplen 4", "-j log [...]"), ("log level warn flags tcp sequence,options", "-j log [...]"),
+        ('log prefix "x" drop', '-j LOG --log-prefix "x" DROP'), ("limit rate 5/minute", "[limit]"), ("limit rate over 5/second drop", "[limit] -j DROP"),
+        ("limit rate 5/second burst 7 packets accept", "-m limit --limit 5/sec --limit-burst 7 -j ACCEPT"),
+        ("limit rate 5/fortnight drop", "-j [{?limit?: {?rate?: 5, ?per?: ?fortnight?, ?inv?: false}}] DROP"),
+        ("limit rate x/second drop", "-j [limit rate x/second drop]"), ("jump other", "-j other"), ("goto other", "-g other"), ("return", "-j RETURN"),
+        ("continue", ""), ("accept", "-j ACCEPT"),
+        ("tcp dport vmap { 80 : accept, 90-95 : drop }", "-p tcp -m tcp --dport 80 -j ACCEPT", "-p tcp -m tcp --dport 90:95 -j DROP"),
+        ("tcp dport vmap { 80 : jump other }", "-p tcp -m tcp --dport 80 -j other"), ("meta mark vmap { 1 : drop }", "-m mark --mark 0x1 -j DROP"),
+        ("ip saddr . tcp dport { 10.0.0.0/8 . 80-90, 10.0.0.1 . 443 } drop", "-p tcp [payload 1 12, payload 2 2 in the set __set0] -j DROP"),
+        ("ip saddr @none drop", "[payload 1 12 in a set that is not read: none] -j DROP"),
+        ("tcp dport @none drop", "-p tcp [payload 2 2 in a set that is not read: none] -j DROP"), ("tcp dport 80,90 drop", "-j [tcp dport 80 , 90 drop]"),
+        ("ip dscp cs1 drop", "-m {?match?: {?op?: ?==?, ?left?: {?payload?: {?protocol?: ?ip?, ?field?: ?dscp?}}, ?right?: ?cs1?}} [...] -j DROP"),
+        ("ether saddr 00:00:00:00:00:01 drop", "-m {?match?: {?op?: ?==?, ?left?: {?payload?: {?protocol?: ?ether?, ?field?: ?saddr?}}, ?right?: ?00:00:00:00:00:01?}} [...] -j DROP"),
+        ("queue num 1", "-j [queue num 1]"), ("synproxy mss 1460", "-j [synproxy mss 1460]"), ("flow add @f", "-j [flow add @f]"),
+        ("meta mark set tcp dport", "-j [{?mangle?: {?key?: {?meta?: {?key?: ?mark?}}, ?value?: ?tcp?}}] dport [...]"), ('xt target "MARK"', "-j MARK [...]"),
+        ('xt ? "TEE"', "-j TEE [...]"), ('xt ? "owner" accept', "-m owner [...] -j ACCEPT"), ('drop comment "x y"', '-m comment --comment "x y" -j DROP'),
+    ],
+)  # fmt: skip
+def test_a_statement_of_any_form_is_read_or_kept_as_what_is_not_understood(row):
+    """The text, then the rules that it is: each keyword, each operator, and where a statement ends before it says what it must."""
+    rule, *meaning = row
+    other = "\tchain other {\n\t\treturn\n\t}\n"
+    text = f"table ip t {{\n{other}\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\t{rule}\n\t}}\n}}\n"
+    snapshot, hidden = read_objects(read_listing(text)[0])
+    (base,) = load_snapshot(snapshot).foreign[IPV4]
+    assert ([one.text for one in base.chain.rules], hidden) == (meaning, rule.startswith("xt"))
+
+
 @pytest.mark.parametrize("more", ["", "flags dormant"])
 def test_what_else_is_in_a_table_is_passed_over_and_a_dormant_table_decides_nothing(more):
     others = """	comment "a { b"
