@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6
+from netinit.base.snapshot import BRIDGE, DORMANT, INET, IP, IP6, NETDEV, SET_INTERVAL, SET_MAP, NftChain, NftTable
 from netinit.live.snapshot_rules import load_snapshot
+from netinit.rules.nft import listing_objects
 from netinit.rules.nft.listing_objects import read_objects
 from netinit.rules.nft.listing_text import read_listing
 
@@ -202,3 +206,151 @@ def test_a_change_of_what_is_no_mark_is_not_understood_and_no_error(key):
 
 def test_rules_of_another_family_are_not_among_them():
     assert read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"drop": None}]}}], IPV6) == ([], 0)
+
+
+# ---- the objects that JSON lists ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        ({}, {}), ({"prio": "dstnat", "hook": "prerouting"}, {"hook": 0, "priority": -100}), ({"prio": "filter - 10"}, {"priority": -10}),
+        ({"prio": "raw + 5"}, {"priority": -295}), ({"prio": -5}, {"priority": -5}), ({"policy": "drop"}, {"policy": 0}), ({"policy": None}, {}),
+        ({"hook": "newer"}, {"hook": 6}), ({"type": "route"}, {"kind": "route"}), ({"handle": 7}, {"handle": 7}), ({"handle": "x"}, {}), ({"dev": 7}, {}),
+        ({"family": "netdev", "hook": "ingress", "dev": "eth0"}, {"family": NETDEV, "hook": 0, "devices": ("eth0",)}),
+        ({"family": "netdev", "hook": "ingress", "dev": ["eth0", "eth1"]}, {"family": NETDEV, "hook": 0, "devices": ("eth0", "eth1")}),
+        ({"family": "netdev", "hook": "egress", "dev": ["eth0", "eth*"]}, {"family": NETDEV, "hook": 1, "has_other_devices": True}),
+        ({"family": "inet", "hook": "ingress", "dev": ["eth0"]}, {"family": INET, "hook": 5, "devices": ("eth0",)}),
+        ({"family": "bridge", "hook": "postrouting"}, {"family": BRIDGE, "hook": 4}), ({"family": "ip6", "hook": "forward"}, {"family": IP6, "hook": 2}),
+    ],
+)  # fmt: skip
+def test_a_base_chain_has_its_hook_priority_policy_and_devices(listed, expected):
+    body = {**PLACE, "name": "c", "type": "filter", "hook": "output", "prio": 0, "policy": "accept", **listed}
+    usual = NftChain(family=IP, table="t", name="c", kind="filter", hook=3, priority=0, policy=1)
+    assert read_objects([{"chain": body}])[0].chains == (usual.replace(**expected),)
+
+
+def test_a_chain_without_a_hook_has_no_more_than_its_name_and_a_table_its_comment_and_flags():
+    objects = [{"chain": {**PLACE, "name": "c", "handle": 4}}, {"table": {"family": "ip", "name": "t", "handle": 3, "flags": ["dormant", "owner"], "comment": "x"}}]
+    snapshot, _ = read_objects([*objects, {"table": {"family": "inet", "name": "u", "flags": "owner"}}, {"metainfo": {"version": "1"}}])
+    assert snapshot.chains == (NftChain(family=IP, table="t", name="c", handle=4),)
+    assert snapshot.tables == (NftTable(family=IP, name="t", handle=3, flags=DORMANT, userdata=b"\0\2x\0"), NftTable(family=INET, name="u"))
+
+
+def set_of(body, kind="set"):
+    (found,) = read_objects([{kind: {**PLACE, "name": "s", **body}}])[0].sets
+    assert (found.family, found.table, found.name) == (IP, "t", "s")
+    return found
+
+
+ONE, PORT = bytes((10, 0, 0, 1)), bytes((0, 80))
+
+
+@pytest.mark.parametrize(
+    ("kind", "elements", "keys"),
+    [
+        ("ipv4_addr", ["10.0.0.1"], [(ONE, b"")]), ("ipv4_addr", [{"prefix": {"addr": "10.0.0.0", "len": 8}}], [(bytes((10, 0, 0, 0)), bytes((10, 255, 255, 255)))]),
+        ("ipv4_addr", [{"range": ["10.0.0.1", "10.0.0.3"]}], [(ONE, bytes((10, 0, 0, 3)))]), ("ipv6_addr", ["fd00::1"], [(b"\xfd" + bytes(14) + b"\1", b"")]),
+        ("inet_service", [80, {"range": [90, 95]}], [(PORT, PORT), (bytes((0, 90)), bytes((0, 95)))]), ("inet_proto", ["tcp", 17], [(b"\6", b""), (b"\x11", b"")]),
+        ("mark", [1], [(pack("=I", 1), b"")]), ("ifname", ["eth0"], [(b"eth0".ljust(16, b"\0"), b"")]), ("uid", [7], [(pack("=I", 7), b"")]),
+        (["ipv4_addr", "inet_service"], [{"concat": ["10.0.0.1", 80]}], [(ONE + PORT + bytes(2), b"")]),
+        (["ipv4_addr", "inet_service"], [{"concat": ["10.0.0.1", {"range": [80, 81]}]}], [(ONE + PORT + bytes(2), ONE + bytes((0, 81, 0, 0)))]),
+        ("ipv4_addr", [{"elem": {"val": "10.0.0.1", "comment": "x", "timeout": 5, "expires": 4, "counter": {}}}], [(ONE, b"")]),
+    ],
+)  # fmt: skip
+def test_the_elements_of_a_set_are_as_the_kernel_holds_them(kind, elements, keys):
+    found = set_of({"type": kind, "elem": elements})
+    assert [(one.key, one.key_end) for one in found.elements] == keys
+    assert (found.is_complete, found.key_length, found.flags) == (True, len(keys[0][0]), SET_INTERVAL if any(end for _, end in keys) else 0)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "ifname", "elem": ["eth*"]}, {"type": ["ipv4_addr", "inet_service"], "elem": ["10.0.0.1"]}, {"type": "ipv4_addr", "elem": []}, {"type": "ipv4_addr"},
+        {"type": "ipv4_addr", "elem": [{"elem": {"val": "10.0.0.1", "limit": 5}}]}, {"type": "newer", "elem": [1]}, {"type": [{"typeof": "x"}], "elem": [1]},
+        {"type": "ipv4_addr", "elem": "x"}, {"type": "ipv4_addr", "elem": ["10.0.0.256"]}, {"type": "inet_service", "elem": [65536]}, {"type": "inet_service", "elem": [-1]},
+        {"type": "inet_service", "elem": ["http"]}, {"type": "inet_service", "elem": [{"range": [95, 90]}]}, {"elem": [1]},
+    ],
+)  # fmt: skip
+def test_a_set_with_an_element_that_is_not_understood_or_none_listed_is_not_read(body):
+    """`nft -t` lists no elements, which looks as if the set were empty."""
+    assert (set_of(body).is_complete, set_of(body).elements) == (False, ())
+
+
+def test_an_empty_set_is_one_where_another_shows_its_elements():
+    listed = [{"set": {**PLACE, "name": "a", "type": "mark", "elem": [1]}}, {"set": {**PLACE, "name": "b", "type": "mark"}}]
+    assert [one.is_complete for one in read_objects(listed)[0].sets] == [True, True]
+
+
+def test_a_map_of_verdicts_is_read_and_of_other_values_it_is_not():
+    body = {"type": "inet_service", "map": "verdict", "elem": [[80, {"drop": None}], [81, {"jump": {"target": "c"}}]]}
+    found = set_of(body, "map")
+    assert (found.flags, found.key_length, found.is_complete) == (SET_MAP, 2, True)
+    rule = {"rule": {**PLACE, "chain": "c", "expr": [{"vmap": {"key": {"payload": {"protocol": "tcp", "field": "dport"}}, "data": "@s"}}]}}
+    assert read([*CHAIN, {"map": {**PLACE, "name": "s", **body}}, rule])[0] == ["-p tcp -m tcp --dport 80 -j DROP", "-p tcp -m tcp --dport 81 -j c"]
+    for wrong in ({"elem": [80]}, {"elem": [[80, {"newer": None}]]}, {"elem": [[80]]}, {"map": "ipv4_addr", "elem": [[80, "10.0.0.1"]]}):
+        assert (set_of({**body, **wrong}, "map").is_complete, set_of({**body, **wrong}, "map").flags) == (False, SET_MAP)
+
+
+@pytest.mark.parametrize("wrong", [{"table": 1}, {"chain": {"family": "newer"}}, {"set": {}}, {"map": {"family": 2}}, {"rule": {**PLACE, "expr": {"a": 1}}}])
+def test_what_is_no_object_of_nft_is_refused_with_its_beginning(wrong):
+    with pytest.raises(ParseError, match=r"is no (object|rule) of `nft -j list ruleset`$"):
+        read_objects([wrong])
+
+
+def test_a_dump_with_more_elements_than_are_read_is_refused(monkeypatch):
+    monkeypatch.setattr(listing_objects, "MAX_ELEMENTS", 3)
+    listed = [{"set": {**PLACE, "name": name, "type": "mark", "elem": elements}} for name, elements in (("a", [1, 2]), ("b", [3]), ("c", [4]))]
+    assert len(read_objects(listed[:2])[0].sets) == 2
+    with pytest.raises(ParseError, match="its sets and maps have more than 3 elements; list the tables that matter alone"):
+        read_objects(listed)
+
+
+def test_a_rule_has_its_handle_its_counter_and_its_comment():
+    body = {**PLACE, "chain": "c", "handle": 9, "comment": "why", "expr": [{"counter": {"packets": 3, "bytes": 40}}, {"drop": None}]}
+    (base,) = load_snapshot(read_objects([*CHAIN, {"rule": body}])[0]).foreign[IPV4]
+    assert [(one.text, one.handle, one.packets, one.comment) for one in base.chain.rules] == [('-m comment --comment "why" -j DROP', 9, 3, "why")]
+    (rule,) = read_objects([*CHAIN, {"rule": {**body, "comment": 7, "handle": None}}])[0].rules
+    assert (rule.handle, rule.userdata) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("family", "statement", "of_ipv4", "of_ipv6"),
+    [
+        ("inet", {"tproxy": {"port": 9}}, "0.0.0.0", "::"), ("inet", {"tproxy": {"port": 9, "family": "ip"}}, "0.0.0.0", None),
+        ("inet", {"tproxy": {"port": 9, "family": "ip6"}}, None, "::"), ("inet", {"tproxy": {"port": 9, "addr": "::1", "family": "ip6"}}, None, "::1"),
+        ("ip6", {"tproxy": {"port": 9, "addr": "::1"}}, None, "::1"),
+    ],
+)  # fmt: skip
+def test_a_transparent_socket_is_of_the_family_that_is_named_or_of_both(family, statement, of_ipv4, of_ipv6):
+    """Packets of the other go on behind the rule (nft_tproxy.c)."""
+    place = {"family": family, "table": "t"}
+    chain = [{"table": {"family": family, "name": "t"}}, {"chain": {**place, "name": "c", "type": "filter", "hook": "prerouting", "prio": -150}}]
+    objects = [*chain, {"rule": {**place, "chain": "c", "expr": [statement]}}]
+    for version, address in ((IPV4, of_ipv4), (IPV6, of_ipv6)):
+        found, _ = read(objects, version)
+        assert [text.partition("--on-ip ")[2].partition(" ")[0] for text in found if "TPROXY" in text] == ([address] if address else []), found
+
+
+@pytest.mark.parametrize(
+    ("statements", "of_ipv4", "of_ipv6"),
+    [
+        (["dnat ip to :80"], ["-j DNAT --to-destination :80"], []), (["dnat ip6 to :80"], [], ["-j DNAT --to-destination :80"]),
+        (["dnat ip to 10.0.0.1"], ["-j DNAT --to-destination 10.0.0.1"], []), (["dnat ip6 to fd00::1"], [], ["-j DNAT --to-destination fd00::1"]),
+        (["counter tproxy ip to :9"], ["-j TPROXY --on-port 9 --on-ip 0.0.0.0 --tproxy-mark 0x0/0xffffffff"], []),
+        (["redirect to :80"], ["-j REDIRECT --to-ports 80"], ["-j REDIRECT --to-ports 80"]),
+        (["dnat ip to :80", "drop"], ["-j DNAT --to-destination :80", "-j DROP"], ["-j DROP"]),
+    ],
+)  # fmt: skip
+def test_a_translation_in_a_table_of_both_families_is_of_the_one_that_it_names(statements, of_ipv4, of_ipv6):
+    """For packets of the other the expression does nothing (nft_nat_inet_eval)."""
+    rules = "".join(f"\t\t{one}\n" for one in statements)
+    text = f"table inet t {{\n\tchain c {{\n\t\ttype nat hook output priority -100; policy accept;\n{rules}\t}}\n}}\n"
+    assert [read(read_listing(text)[0], family)[0] for family in (IPV4, IPV6)] == [of_ipv4, of_ipv6]
+
+
+def test_what_a_rule_does_before_it_names_a_family_it_does_to_both():
+    text = "table inet t {\n\tchain c {\n\t\ttype filter hook prerouting priority -150; policy accept;\n\t\tmeta mark set 7 tproxy ip to :9\n\t}\n}\n"
+    found = [read(read_listing(text)[0], family)[0] for family in (IPV4, IPV6)]
+    assert found == [[f"-j MARK --set-xmark 0x7/0xffffffff TPROXY --on-port 9 --on-ip {one} --tproxy-mark 0x0/0xffffffff"] for one in ("0.0.0.0", "::")]
