@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 
 def find_proxy(options: object) -> UserAndGroup | None:
-    """The user and group that the proxy's answers are sent by; None if the options do not say it."""
-    if isinstance(options, SettledOptions) and options.proxy_uids and options.proxy_gids:
-        return options.proxy_uids[0], options.proxy_gids[0]
-    return None
+    """The user and group that the proxy's answers are sent by, of which options name one or more; None without options."""
+    return (options.proxy_uids[0], options.proxy_gids[0]) if isinstance(options, SettledOptions) else None
 
 
 class LostAnswers:

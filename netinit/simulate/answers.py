@@ -2,7 +2,8 @@
 
 The kernel finds the connection of an answer in the zone of its reply direction, gives the answer the connection's mark, and undoes
 NAT: the source's at the hooks that translate destinations, the destination's at the others (nf_nat_core.c, nf_nat_packet). An
-answer whose connection is not found keeps its addresses, so that nobody waits for it.
+answer whose connection is not found keeps its addresses, so that nobody waits for it. Nor does anybody for one to a packet whose
+destination a rule wrote before it was tracked: NAT knows that destination alone.
 """
 
 from __future__ import annotations
@@ -129,7 +130,8 @@ class _AnswerPath(PacketPath):
         if hook in TRANSLATES_DESTINATION:
             self._become(self._now.replace(destination=first.source))
         else:
-            self._packet = self._packet.replace(source_port=first.destination_port)
-            self._become(self._now.replace(source=first.destination))
+            source, port = self._asked.rewritten or (first.destination, first.destination_port)
+            self._packet = self._packet.replace(source_port=port)
+            self._become(self._now.replace(source=source))
         if before != (self._packet.source, self._packet.destination, self._packet.source_port):
             self._note("NAT translates its address back, as that of the connection", stage.name)

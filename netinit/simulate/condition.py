@@ -77,7 +77,7 @@ class Condition:
     source: int | InitialState | None = KEPT
     source_port: int | InitialState | None = KEPT
     asked: Any = None  # None, or symbolic.answer_walk.Asked
-    rewritten: bool = False  # without NAT
+    rewritten: tuple[int | InitialState | None, int | InitialState | None] | None = None  # destination and port, without NAT
     in_interface: str | InitialState = ""
     out_interface: str | InitialState = ""
     sender: bool = False  # a sending socket, if any, is still attached
@@ -186,8 +186,9 @@ class TargetEffects:
         now = self.now
         if now.hook not in TRANSLATES_DESTINATION or now.connection or now.redirect_port:
             return self.give_up()
-        self.now = now.replace(rewritten=True)
-        self._translate(number_of(address) if address else now.destination, port or now.destination_port)
+        written = (number_of(address) if address else now.destination, port or now.destination_port)
+        self.now = now.replace(rewritten=written)
+        self._translate(*written)
         return GO_ON
 
     def replace_source(self, address: str, *, own: bool = False) -> Verdict:

@@ -153,7 +153,7 @@ class PacketState:
         now = self._now
         return Trace(
             first=self._first, last=self._packet, fate=self._fate, steps=tuple(self._steps), reason=self._reason,
-            redirect_port=now.redirect_port, transparent=now.transparent, translated=now.translated,
+            redirect_port=now.redirect_port, transparent=now.transparent, translated=now.translated, rewritten=now.rewritten,
             policy_routed=now.policy_routed, zone=now.zone, reply_zone=now.reply_zone, decider=self._decider, disputed=self._disputed,
             routed=self._routed, is_mark_known=self._is_mark_known,
         )  # fmt: skip

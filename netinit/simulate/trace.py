@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from netinit.base.sanitize import shorten
 from netinit.rules.foreign_targets import DestinationNat
@@ -77,6 +77,7 @@ class Trace:
     redirect_port: int = 0
     transparent: bool = False
     translated: bool = False  # by a foreign DNAT
+    rewritten: tuple[Any, Any] | None = None  # destination and port that a rule wrote without NAT: those that tracking sees
     policy_routed: bool = False
     zone: int = 0
     reply_zone: int = 0

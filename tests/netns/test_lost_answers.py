@@ -30,10 +30,11 @@ ZONE_OUT = "table inet z {\n chain output { type filter hook output priority -30
 MARK = "table inet m {\n chain input { type filter hook input priority 0; ct mark set 1337; }\n}"
 MASQUERADE = "table ip q {\n chain post { type nat hook postrouting priority 100; meta l4proto tcp masquerade; }\n}"
 HARMLESS = "table ip h {\n chain input { type filter hook input priority 0; ip saddr 192.0.2.128/25 tcp dport 9 accept; }\n}"
+WRITES = f"table ip w {{\n chain output {{ type filter hook output priority -300; ip daddr {FAR} tcp dport 80 ip daddr set {SHARED}; }}\n}}"
 RULES = {
     "tailscale": (TAILSCALE,), "a full tunnel": (*ROUTES, FULL_TUNNEL), "policy rules alone": ROUTES, "a zone of what comes in": (ZONE_IN,),
     "a zone of what goes out": (ZONE_OUT,), "a mark of connections": (MARK,), "tailscale and masquerading": (TAILSCALE, MASQUERADE),
-    "masquerading": (MASQUERADE,), "harmless rules": (HARMLESS,),
+    "masquerading": (MASQUERADE,), "harmless rules": (HARMLESS,), "a destination without NAT": (WRITES,),
 }  # fmt: skip
 CONNECTIONS = {  # question, and the packet that asks the same; the client of the pod has a route of its own to it
     "to a shared address": (("--to", f"{SHARED}:80"), False, Probe(SHARED, 80)),
@@ -85,6 +86,9 @@ LOST = {  # mode, what verify and audit say of the answers, and of which packet
     "a zone of what comes in": (("REDIRECT",), "the kernel does not find their connection in the zone of the answers, for example TCP from "),
     "a zone of what goes out": (("REDIRECT",), "the kernel does not find their connection in the zone of the answers, for example TCP from "),
     "a mark of connections": (("TPROXY",), "their mark is routed to this pod, for example TCP from "),
+    "a destination without NAT": (
+        MODES, "they are translated back to a destination that a rule wrote into the packets, for example TCP from {own} to 203.0.113.7:80",
+    ),
     "tailscale and masquerading": (MODES, "drops the answers to connections that the proxy captures, for example TCP from {own} to 100.64."),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from netinit.base.net import MAX_PORT
 from netinit.rules.foreign_targets import Several
@@ -30,6 +31,7 @@ OF_VERDICT = {CAPTURED: "connections that the proxy captures", DIRECT: "direct c
 NOT_FOUND = "the kernel does not find their connection in the zone of the answers"
 STAYS = "their mark is routed to this pod"
 NOT_TRACKED = "they are not tracked"
+REWRITTEN = "they are translated back to a destination that a rule wrote into the packets"
 
 
 Lost = tuple[RuleHit, str, Region, Part]
@@ -88,7 +90,8 @@ def find_loss(end: Part, part: Part) -> str:
     if not is_known(end):
         return ""
     if (now.source, now.source_port, now.destination) != (KEPT, KEPT, KEPT):
-        return LOSES.format(whose, NOT_TRACKED if UNTRACKED in (now.state, part.condition.state) else NOT_FOUND)
+        found = REWRITTEN if now.state == FOUND else NOT_FOUND
+        return LOSES.format(whose, NOT_TRACKED if UNTRACKED in (now.state, part.condition.state) else found)
     expected = SENT if end.region.space.direction == INBOUND else DELIVERED
     return "" if end.fate == expected else LOSES.format(whose, STAYS)
 
@@ -202,9 +205,21 @@ class _AnswerSets(PacketSets):
         """Undo the translation of the connection."""
         found: Groups = {}
         for (condition, path), region in groups.items():
-            now = condition
-            if condition.state == FOUND:
-                back = {"destination": KEPT} if hook in TRANSLATES_DESTINATION else {"source": KEPT, "source_port": KEPT}
-                now = condition.replace(**back)
-            add_group(found, (now, path), region)
+            if condition.state != FOUND:
+                add_group(found, (condition, path), region)
+            elif hook in TRANSLATES_DESTINATION:
+                add_group(found, (condition.replace(destination=KEPT), path), region)
+            else:
+                for source, port, own in self._list_tracked(condition.asked.condition, region):
+                    add_group(found, (condition.replace(source=source, source_port=port), path), own)
         return found
+
+    def _list_tracked(self, asked: Condition, region: Region) -> Iterator[tuple[Any, Any, Region]]:
+        """The destinations of packets when they were tracked: those that they were sent to, or what a rule wrote into them before."""
+        address, port = asked.rewritten or (KEPT, KEPT)
+        same = region & within(self._space, Dim.DESTINATION, [(address, address)]) if isinstance(address, int) else region
+        same = same & within(self._space, Dim.DESTINATION_PORT, [(port, port)]) if isinstance(port, int) else same
+        if same:
+            yield KEPT, KEPT, same
+        if others := region - same:
+            yield address, port, others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from core import plan
 from netinit.base.net import IPV4, IPV6, HostAddress, Network, number_of
 from netinit.base.snapshot import (
     Device,
@@ -14,13 +15,16 @@ from netinit.base.snapshot import (
 from netinit.live.host import (
     LOST,
     NO_DEFAULT,
+    addresses_on_loopback,
     dropping_routes,
     find_devices,
     find_devices_of_sockets,
+    is_loopback_down,
     is_simple,
     routes_that_stay,
     surroundings_of,
 )
+from netinit.options import Options
 from netinit.rules.packet_inputs import Packet
 from sweeps import together
 
@@ -201,3 +205,77 @@ def test_routing_is_simple_where_rules_deliver_only_marked_packets_here(rules, s
     assert is_simple(snapshot, IPV4) is simple
     marks = {(1, 1)} if simple and rules and rules[0].mark else set()
     assert surroundings_of(snapshot, IPV4).local_marks == marks
+
+
+@pytest.mark.parametrize(("kind", "hops", "others", "ways"), [
+    (1, (ETH1,), (), {"eth1"}), (1, (), (30,), {"lo", "eth0", "eth1"}), (1, (), (), {LOST}), (2, (LO,), (), {"lo"}), (2, (), (), {"lo"}),
+    (3, (ETH1,), (), {"eth1"}), (4, (ETH1,), (), {"lo"}), (5, (ETH1,), (), {"eth1"}), (6, (ETH1,), (), {LOST}), (8, (), (), {LOST}), (11, (ETH1,), (), {LOST}),
+])  # fmt: skip
+def test_each_type_of_route_leads_somewhere_here_or_nowhere(kind, hops, others, ways):
+    made = TableRoute(family=2, table=254, kind=kind, destination=(OUTSIDE, 32), hops=hops, others=others)
+    assert find_devices(host(routes=[made]), PACKET) == ways
+
+
+@pytest.mark.parametrize(("table", "tos", "length", "ways"), [(254, 16, 32, {"eth0"}), (100, 0, 32, {"eth0"}), (254, 0, 32, {"eth1"}), (254, 0, 24, {"eth1"})])
+def test_a_route_of_another_table_or_for_a_type_of_service_is_not_taken(table, tos, length, ways):
+    made = TableRoute(family=2, table=table, kind=1, destination=(OUTSIDE if length == 32 else OUTSIDE & ~0xFF, length), hops=(ETH1,), tos=tos)
+    assert find_devices(host(routes=[made]), PACKET) == ways
+
+
+def test_a_rule_that_suppresses_short_prefixes_leaves_longer_ones():
+    routes = [route(100, ETH1, to="203.0.113.0/24")]
+    assert find_devices(host(rule(suppresses_length=23), routes=routes), PACKET) == {"eth1"}
+    assert find_devices(host(rule(suppresses_length=24), routes=routes), PACKET) == {"eth0"}
+
+
+@pytest.mark.parametrize(("kinds", "ways"), [((), {"eth0"}), (("vrf",), {"eth0", "eth1"})])
+def test_a_rule_for_vrfs_may_match_only_where_there_is_one(kinds, ways):
+    snapshot = host(rule(is_l3mdev=True))
+    links = (*snapshot.links, *[Device(index=9, name="red", kind=kind) for kind in kinds])
+    assert find_devices(snapshot.replace(links=links), PACKET) - {"red"} == ways
+
+
+def test_the_kernel_or_a_daemon_may_have_made_the_three_usual_rules():
+    assert is_simple(host(rule(table=254, protocol=2), rule(table=255, protocol=3)), IPV4)
+    assert not is_simple(host(rule(table=254, protocol=2, tos=8)), IPV4)
+
+
+def test_link_local_networks_of_ipv6_have_a_route_on_each_device():
+    def sixth(to, length, device):
+        return TableRoute(family=10, table=254, kind=1, destination=(number_of(to), length), hops=(device,))
+
+    both = [sixth("fe80::", 64, ETH0), sixth("fe80::", 64, ETH1)]
+    assert is_simple(host(routes=both), IPV6)
+    assert not is_simple(host(routes=[sixth("fd00::", 64, ETH0), sixth("fd00::", 64, ETH1)]), IPV6)
+    assert not is_simple(host(routes=[sixth("fec0::", 64, ETH0), sixth("fec0::", 64, ETH1)]), IPV6)
+
+
+@pytest.mark.parametrize(("links", "down"), [
+    ((Device(index=1, name="lo", flags=9),), False), ((Device(index=1, name="lo", flags=8),), True), ((Device(index=2, name="lo", flags=0),), False), ((), False),
+])  # fmt: skip
+def test_the_loopback_device_is_the_first_whatever_its_name(links, down):
+    assert is_loopback_down(Snapshot(links=links)) is down
+
+
+def test_foreign_addresses_of_lo_alone_stay_in_the_pod():
+    given = [("127.0.0.1", LO), ("127.255.255.255", LO), ("128.0.0.0", LO), ("203.0.113.9", LO), ("203.0.113.10", LO), ("203.0.113.10", ETH0), ("203.0.113.11", ETH0)]
+    addresses = [HostAddress(family=2, address=address, length=32, index=index) for address, index in given]
+    sixth = HostAddress(family=10, address="fd00::9", length=128, index=LO)
+    snapshot = Snapshot(addresses=(*addresses, sixth))
+    made = plan(Options.from_argv(["-b", "*", "--ipv6", "on"]))
+    assert addresses_on_loopback(snapshot, made, IPV4) == {number_of("128.0.0.0"), number_of("203.0.113.9")}
+    assert addresses_on_loopback(snapshot, made, IPV6) == {number_of("fd00::9")}
+    (own,) = [one for one in made.addresses if one.family is IPV6]
+    ours = sixth.replace(address=own.cidr.partition("/")[0])
+    assert addresses_on_loopback(Snapshot(addresses=(ours,)), made, IPV6) == frozenset()
+
+
+def test_networks_that_a_lookup_does_not_settle_are_doubtful():
+    """Those delivered here by a table of a policy rule, and what is dropped by a route or by a rule."""
+    routes = [route(100, LO, to="198.51.100.0/24", kind=2), route(254, 0, to="192.0.2.0/24", kind=7)]
+    drops = rule(action=8, table=0, destination=(number_of("203.0.113.0"), 24))
+    around = surroundings_of(host(rule(), drops, routes=routes), IPV4)
+    assert around.doubtful == tuple(map(Network.parse, ("198.51.100.0/24", "192.0.2.0/24", "203.0.113.0/24")))
+    assert around.local_networks == ()
+    everything = surroundings_of(host(rule(action=8, table=0)), IPV4)
+    assert everything.doubtful == (Network.parse("0.0.0.0/0"),)

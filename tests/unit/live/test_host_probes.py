@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, HostAddress, number_of
-from netinit.base.snapshot import Device, RoutingRule, TableRoute
+from netinit.base.snapshot import AddressSet, Device, LegacyTable, RoutingRule, TableRoute
 from netinit.live.host import LOCAL, LOOK_UP, MAIN, UNICAST
 from netinit.live.host_probes import find_holder, judge_probes, list_senders
 from netinit.options.interception import BROKEN, EXEMPT, HOST_PROBES, UNKNOWN
@@ -111,3 +111,84 @@ TO_NODE = RoutingRule(family=IPV4.number, priority=9, action=LOOK_UP, table=LOCA
 def test_a_pod_behind_a_branch_interface_needs_two_policy_rules(rules, state, missing):
     found = judge(node(routes=BRANCH, rules=(FROM_DEVICE, *rules)))
     assert (found[0], found[1].startswith(missing), found[2]) == (state, True, state == BROKEN), found
+
+
+@pytest.mark.parametrize(
+    ("to_pod", "to_node", "state"),
+    [
+        ({}, {}, EXEMPT),
+        ({"ip_protocol": 6, "destination_ports": (8080, 8080)}, {"ip_protocol": 6, "source_ports": (8080, 8080)}, EXEMPT),
+        ({"ip_protocol": 17}, {}, BROKEN),
+        ({}, {"ip_protocol": 17}, BROKEN),
+        ({}, {"source_ports": (80, 80)}, BROKEN),
+        ({}, {"source": (number_of(POD), 32), "destination": (number_of("10.77.0.1"), 32)}, EXEMPT),
+        ({}, {"source": (number_of("10.77.0.1"), 32)}, BROKEN),
+        ({}, {"in_interface": "vpc"}, BROKEN),
+        ({"others": (99,)}, {}, UNKNOWN),
+        ({}, {"others": (99,)}, UNKNOWN),
+        ({}, {"destination_ports": (1, 9)}, UNKNOWN),  # that of the probe's socket
+        ({"users": (0, 0)}, {}, EXEMPT),
+        ({"users": (7, 7)}, {}, BROKEN),
+    ],
+)
+def test_probes_and_answers_are_tcp_from_a_port_of_the_node_to_one_of_the_pod(to_pod, to_node, state):
+    found = judge(node(routes=BRANCH, rules=(FROM_DEVICE, TO_POD.replace(**to_pod), TO_NODE.replace(**to_node))))
+    assert (found[0], found[2]) == (state, state != EXEMPT), found
+    if state == UNKNOWN:
+        assert found[1] == f"which of its policy rules and routes the node takes to {POD}, and for the answers, is not known"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"family": IPV6.number}, {"action": 3}, {"is_inverted": True}, {"table": LOCAL}, {"table": 253}, {"table": MAIN}, {"in_interface": ""},
+        {"in_interface": "vpc"}, {"table": 102},
+    ],
+)  # fmt: skip
+def test_only_a_policy_rule_for_the_pod_s_device_and_a_table_with_its_route_is_of_a_branch(changes):
+    """The node without the two rules of the agent, which is broken behind a branch interface."""
+    found = judge(node(routes=BRANCH[:1], rules=(FROM_DEVICE.replace(**changes),)))
+    assert not found[2], found
+
+
+@pytest.mark.parametrize("changes", [{"kind": 2}, {"destination": (number_of(POD), 31)}, {"destination": (number_of("10.77.0.3"), 32)}, {"family": IPV6.number}])
+def test_a_table_without_a_route_to_the_pod_alone_is_of_no_branch(changes):
+    assert not judge(node(routes=(BRANCH[0].replace(**changes),), rules=(FROM_DEVICE,)))[2]
+
+
+def test_the_missing_rules_are_named_with_the_device_and_the_priority_before_its_own():
+    detail = judge(node(routes=BRANCH, rules=(FROM_DEVICE.replace(priority=0), TO_POD)))[1]
+    assert "`iif eth0 lookup local priority 0` is missing; the mesh's agent adds it for AWS security groups for pods (Istio 1.31 or later" in detail
+
+
+def test_rules_that_cannot_be_read_leave_every_address_unknown():
+    broken = LegacyTable(version=4, name="nat", valid_hooks=0, hook_entries=(0,) * 5, entries=b"x")
+    found = judge_probes(node().replace(legacy=(broken, broken.replace(name="filter"))), (POD, POD6), SOURCES, 0)
+    assert [(one.address, one.state, one.is_routing) for one in found] == [(POD, UNKNOWN, False), (POD6, UNKNOWN, False)]
+    assert all(one.detail.startswith("IPv4: ") and "; IPv4: " in one.detail for one in found)
+
+
+SIXTH = TEXT.replace("table inet", "table ip6").replace("-v4", "-v6").replace("ipv4_addr", "ipv6_addr").replace(POD, POD6).replace("ip daddr", "ip6 daddr")
+
+
+def test_addresses_are_judged_by_the_rules_and_the_set_of_their_family():
+    """A table of the family alone: the set is looked for by the name of its table, whatever its family."""
+    text = TEXT + SIXTH.replace(f"snat ip to {SOURCES[IPV4]}", f"snat to {SOURCES[IPV6]}")
+    found = judge_probes(node(text), (POD6, POD, "fd77::3"), SOURCES, 0)
+    assert [(one.address, one.state, one.detail) for one in found] == [
+        (POD, EXEMPT, ""), (POD6, EXEMPT, ""), ("fd77::3", BROKEN, "it is missing in the set istio-inpod-probes-v6"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "detail"),
+    [
+        ({}, BROKEN, "it is missing in the set istio-inpod-probes-v4"), ({"is_complete": False}, BROKEN, "no rule gives probes a source"),
+        ({"kind": "hash:net"}, BROKEN, "no rule gives probes a source"), ({"name": "other"}, BROKEN, "no rule gives probes a source"),
+    ],
+)  # fmt: skip
+def test_the_set_of_ipset_counts_if_it_is_of_addresses_and_was_read_whole(changes, state, detail):
+    held = AddressSet(number=1, name="istio-inpod-probes-v4", kind="hash:ip", is_complete=True).replace(**changes)
+    found = judge(node(iptables("ISTIO_POSTRT")).replace(foreign_sets=(held,)))
+    assert found[0] == state
+    assert found[1].startswith(detail), found

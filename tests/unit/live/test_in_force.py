@@ -15,6 +15,7 @@ from netinit.base.snapshot import (
     DORMANT,
     AttachedProgram,
     Device,
+    LegacyTable,
     NftChain,
     NftRule,
     NftTable,
@@ -94,7 +95,9 @@ def test_what_drops_captured_traffic_is_a_warning_with_its_rule():
 def test_a_dormant_table_of_the_plan_is_inactive_and_a_foreign_one_is_nothing():
     held = snapshot("iptables-nft")
     asleep = held.replace(tables=tuple(one.replace(flags=DORMANT) for one in held.tables))
-    assert [one.table for one in departures(asleep).differences if one.kind == INACTIVE] == ["nat", "filter"]
+    assert [one.describe() for one in departures(asleep).differences] == [
+        f"inactive: ip {name}: flags dormant  (the kernel skips every chain of the table; the table's flags)" for name in ("nat", "filter")
+    ]
     foreign = snapshot().replace(tables=tuple(one.replace(flags=DORMANT) if one.name == "filter" else one for one in snapshot().tables))
     assert not any("inet filter" in text for text in departures(foreign).warnings)
 
@@ -108,7 +111,7 @@ def test_a_chain_of_iptables_that_is_not_where_it_belongs_is_inactive(hook, prio
     assert [(one.where, one.table, one.chain) for one in inactive] == [("IPv4", "mangle", "PREROUTING"), ("IPv6", "mangle", "PREROUTING")] * found
     for one in inactive:
         assert one.rule == f"type {kind or 'none'} hook {hook} priority {priority}"
-        assert one.purpose == "packets do not reach the chain as type filter at priority -150"
+        assert (one.purpose, one.origin) == ("packets do not reach the chain as type filter at priority -150", "the chain's hook")
 
 
 def asleep_beside_ours(*names):
@@ -162,18 +165,41 @@ def test_a_dormant_table_without_effect_and_one_of_the_plan_are_not_named():
     assert find_dormant_bypasses(asleep, PLAN, "nftables", ()) == ()
 
 
+DOWN = (
+    INACTIVE, "the loopback device is down",
+    "whatever is redirected to the proxy inside of the pod is dropped; bring it up: ip link set lo up", "the container runtime, or its CNI plugin loopback",
+)  # fmt: skip
+NO_LO = (INACTIVE, "the loopback device is called {}", "rules for traffic inside of the pod name it lo", "ip link set ... name lo")
+OTHER_LO = (ESCAPING, "device 2 is called lo", "rules for traffic inside of the pod accept what leaves there", "ip link set ... name")
+
+
 @pytest.mark.parametrize(
-    ("links", "kinds"),
+    ("links", "said"),
     [
-        ((Device(index=1, name="xlo", flags=9), Device(index=2, name="eth0")), [INACTIVE]),
-        ((Device(index=1, name="xlo", flags=9), Device(index=2, name="lo")), [INACTIVE, ESCAPING]),
-        ((Device(index=1, name="lo", flags=8), Device(index=2, name="eth0", flags=1)), [INACTIVE]),
+        ((Device(index=1, name="xlo", flags=9), Device(index=2, name="eth0")), [(NO_LO, "xlo")]),
+        ((Device(index=1, name="xlo", flags=9), Device(index=2, name="lo")), [(NO_LO, "xlo"), (OTHER_LO, "")]),
+        ((Device(index=1, name="lo", flags=8), Device(index=2, name="eth0", flags=1)), [(DOWN, "")]),
+        ((Device(index=1, name="lo", flags=1), Device(index=2, name="eth0", flags=8)), [(NO_LO, "lo")]),  # it is another device
         (LINKS, []),
     ],
 )
-def test_lo_is_the_first_device_and_no_other_and_is_up(links, kinds):
+def test_lo_is_the_first_device_and_no_other_and_is_up(links, said):
     found = departures(snapshot().replace(links=links, tables=(), chains=(), rules=()))
-    assert [one.kind for one in found.differences if one.where == "devices"] == kinds
+    assert [(one.kind, one.where, one.rule, one.purpose, one.origin) for one in found.differences] == [
+        (kind, "devices", rule.format(name), purpose, origin) for (kind, rule, purpose, origin), name in said
+    ]
+
+
+def test_routes_and_policy_rules_that_drop_captured_packets_are_warnings():
+    drops = TableRoute(family=IPV4.number, table=LOCAL, kind=6, destination=(number_of("203.0.113.0"), 24))
+    bare = snapshot().replace(tables=(), chains=(), rules=(), routes=(DEFAULT_ROUTE, drops, drops.replace(kind=8, destination=(0, 0), metric=9)))
+    found = departures(bare.replace(routing_rules=(RoutingRule(family=IPV4.number, priority=5, action=7), *USUAL)))
+    assert found.differences == ()
+    assert found.warnings == (
+        "IPv4: a policy rule of priority 5 drops packets that the plan captures",
+        "IPv4: the route blackhole 203.0.113.0/24 of table 255 drops packets that the plan captures",
+        "IPv4: the route prohibit 0.0.0.0/0 of table 255 drops packets that the plan captures",
+    )
 
 
 def shadowed(held, *places):
@@ -205,8 +231,13 @@ def test_a_local_route_takes_captured_connections_away_and_that_of_an_own_addres
     alien = own.replace(destination=(number_of("203.0.113.0"), 24), hops=(1,))
     bare = snapshot().replace(tables=(), chains=(), rules=(), sets=())
     assert departures(bare.replace(routes=(DEFAULT_ROUTE, own))).differences == ()
-    (found,) = departures(bare.replace(routes=(DEFAULT_ROUTE, own, alien))).differences
-    assert (found.kind, found.rule) == (ESCAPING, "local 203.0.113.0/24 dev lo table 255")
+    stays = "connections there stay in the pod and are not captured, for example TCP from 10.7.0.2 to 203.0.113.{}:8080, sent by uid 1000, gid 1000"
+    for route, word in ((alien, "local "), (alien.replace(kind=1), "")):
+        (found,) = departures(bare.replace(routes=(DEFAULT_ROUTE, own, route))).differences
+        assert found.describe() == f"escaping: IPv4 routing: {word}203.0.113.0/24 dev lo table 255  ({stays.format(1)}; a foreign route)"
+    foreign = HostAddress(family=IPV4.number, address="203.0.113.9", length=32, index=1)
+    (found,) = departures(bare.replace(addresses=(*ADDRESSES, foreign))).differences
+    assert found.describe() == f"escaping: IPv4 routing: address 203.0.113.9/32 dev lo  ({stays.format(9)}; a foreign address)"
 
 
 def test_beside_what_is_not_followed_or_not_read_nobody_says_that_the_plan_is_in_force():
@@ -220,6 +251,16 @@ def test_beside_what_is_not_followed_or_not_read_nobody_says_that_the_plan_is_in
         (ESCAPING, "BPF", "program 7 (sk_lookup of the network namespace)"), (ESCAPING, "BPF", "program 8 (XDP on eth0)"),
         (ESCAPING, "tc", "filters on eth0"), (ESCAPING, "IPsec", "2 policies (ip xfrm policy)"), (ESCAPING, "kernel", "a route of IPv4"),
     ]  # fmt: skip
+    assert {one.purpose.partition(": ")[0] for one in found.differences} == {"netinit does not follow it"}
+    assert found.differences[-1].describe() == "escaping: kernel: a route of IPv4  (netinit does not follow it: it is not read: cut off; a foreign rule)"
+
+
+def test_a_legacy_table_that_cannot_be_decoded_may_decide_otherwise():
+    broken = LegacyTable(version=4, name="nat", valid_hooks=0, hook_entries=(0,) * 5, entries=b"x")
+    (found,) = departures(snapshot().replace(tables=(), chains=(), rules=(), legacy=(broken,))).differences
+    assert (found.kind, found.where, found.origin) == (ESCAPING, "kernel", "a foreign rule")
+    assert found.rule.startswith("IPv4: ")
+    assert found.purpose == "netinit does not follow it: it cannot be read, and may decide otherwise"
 
 
 def test_a_program_of_the_node_is_a_warning_and_one_of_the_pods_cgroup_a_difference_without_forged_text():
@@ -256,7 +297,8 @@ def test_what_leaves_through_a_device_that_the_plan_excludes_escapes(routes, sai
     links = (*LINKS, Device(index=3, name="eth1", flags=1))
     held = snapshot_of(made).replace(links=links, addresses=ADDRESSES, routes=routes, routing_rules=USUAL)
     found = [one for one in find_deviations(held, made, "nftables", ())[0] if "the plan excludes" in one.purpose]
-    assert [(one.kind, one.rule) for one in found] == ([(ESCAPING, said)] if said else [])
+    why = "which the plan excludes: no connection that leaves the pod there is captured; the device's name"
+    assert [one.describe() for one in found] == ([f"escaping: devices: {said}  ({why})"] if said else [])
 
 
 def test_backends_without_a_kernel_are_not_judged():

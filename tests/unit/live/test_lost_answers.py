@@ -36,6 +36,25 @@ def test_policy_rules_that_send_answers_through_another_device_are_named(family,
     assert found == ([said] if way else [])
 
 
+def test_of_several_ways_one_through_the_device_is_enough_and_the_others_are_named():
+    elsewhere = TableRoute(family=2, table=100, kind=1, destination=(0, 0), hops=(3,))
+    nowhere = TableRoute(family=2, table=100, kind=6, destination=(number_of("1.1.1.1"), 32))
+    found = list(LostAnswers().by_routes(pod(IPV4, from_own(IPV4), routes=(elsewhere, nowhere)), IPV4))
+    assert found == ["IPv4: policy rules send the answers to connections that come in through eth0 elsewhere: through no device, eth1"]
+    by_user = pod(IPV4, from_own(IPV4, users=(0, 0)), routes=(elsewhere,))
+    assert list(LostAnswers().by_routes(by_user, IPV4)) == [], "those of other users come back as they should"
+    for protocol, lines in ((6, 1), (17, 0)):
+        assert len(list(LostAnswers().by_routes(pod(IPV4, from_own(IPV4, ip_protocol=protocol), routes=(elsewhere,)), IPV4))) == lines
+
+
+def test_what_is_dropped_for_its_source_is_said_of_ipv4_alone():
+    strict = pod(IPV4).replace(settings=(("ipv4/conf/all/rp_filter", "1"),), routes=(TableRoute(family=2, table=254, kind=1, destination=(0, 0), hops=(3,)),))
+    both = strict.replace(addresses=(HostAddress(family=2, address="10.0.0.2", length=24, index=3), ADDRESSES[IPV4], ADDRESSES[IPV6]))
+    strict = both.replace(routes=(*both.routes, TableRoute(family=2, table=77, kind=1, destination=(0, 0), hops=(2,))))
+    assert [line.partition(",")[0] for line in LostAnswers().by_routes(strict, IPV4)] == ["IPv4: packets that come in through eth0"]
+    assert list(LostAnswers().by_routes(strict, IPV6)) == []
+
+
 def test_without_policy_rules_or_without_an_address_there_is_nothing_to_say():
     assert list(LostAnswers().by_routes(pod(IPV4), IPV4)) == []
     assert list(LostAnswers().by_routes(pod(IPV4, from_own(IPV4)).replace(addresses=()), IPV4)) == []

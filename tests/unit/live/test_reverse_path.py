@@ -6,7 +6,7 @@ import pytest
 
 from netinit.base.net import IPV4, IPV6, HostAddress, number_of
 from netinit.base.snapshot import Device, RoutingRule, Snapshot, TableRoute
-from netinit.live.reverse_path import PASSES, check_source, warn_of_refused
+from netinit.live.reverse_path import PASSES, check_marked, check_source, warn_of_refused
 from netinit.rules.packet_inputs import Packet
 
 FAR = number_of("203.0.113.7")
@@ -161,3 +161,103 @@ def test_a_loopback_source_from_outside_needs_a_setting(routed, drops, reason):
 
 def test_without_its_source_a_packet_is_not_judged():
     assert check_source(with_settings(host()), PACKET.replace(source=None)).drops is None
+
+
+BACK = "the route back to 203.0.113.7"
+STRICTLY = "reverse path filtering (net.ipv4.conf.{}.rp_filter={}) drops what comes in through eth1"
+NO_OWN = "the kernel takes no source of its own from eth1"
+LOOSEN = "net.ipv4.conf.eth1.rp_filter=2"
+NOT_FAR = (route(254, 2, to=(number_of("10.0.0.0"), 8)),)
+TO_FAR = (FAR, 32)
+BROADCAST, HERE = route(254, 2, to=TO_FAR, kind=3), route(254, 1, to=TO_FAR, kind=2, protocol=2)
+BY_MARK = host(MARKED, routes=(route(254, 3), TO_LO))
+WITHOUT_ADDRESS = host().replace(addresses=host().addresses[:1])
+UNMARK = "net.ipv4.conf.all.src_valid_mark=0 net.ipv4.conf.eth1.src_valid_mark=0"
+
+
+@pytest.mark.parametrize(("snapshot", "packet", "reason", "remedy"), [
+    (with_filter(1, 0), {}, f"{STRICTLY.format('all', 1)}: {BACK} leaves through eth0", LOOSEN),
+    (with_filter(1, 1), {}, f"{STRICTLY.format('all', 1)}: {BACK} leaves through eth0", LOOSEN),
+    (with_filter(0, 1), {}, f"{STRICTLY.format('eth1', 1)}: {BACK} leaves through eth0", LOOSEN),
+    (with_filter(None, 0), {}, f"{BACK} leaves through eth0, and whether rp_filter is strict on eth1 is not known", ""),
+    (with_settings(WITHOUT_ADDRESS, rp_filter=1), {}, f"{STRICTLY.format('all', 1)}: {BACK} leaves through eth0", ""),
+    (with_settings(WITHOUT_ADDRESS, rp_filter=2), {}, f"{STRICTLY.format('all', 2)}: {BACK} leaves through eth0", ""),
+    (with_settings(host(routes=NOT_FAR), rp_filter=2), {}, f"{STRICTLY.format('all', 2)}: {BACK} is missing", ""),
+    (with_settings(host(routes=(route(254, 0, to=TO_FAR, kind=6, hops=()),)), rp_filter=1), {}, f"{STRICTLY.format('all', 1)}: {BACK} is missing", ""),
+    (
+        with_settings(host(routes=(route(254, 2), route(254, 3))), rp_filter=1), {},
+        f"{STRICTLY.format('all', 1)}, or not: {BACK} leaves through eth0 or eth1, by more than a packet shows", "",
+    ),
+    (
+        with_settings(host(routes=(route(254, 2, hops=(), others=(30,)),)), rp_filter=1), {},
+        f"{BACK} leaves through a device that is not known, and whether that is eth1 is not known", "",
+    ),
+    (with_settings(host(routes=(OF_ETH0,)), accept_local=0), {"source": OWN}, f"{NO_OWN}: the route back to 10.0.0.2 stays in this pod", ""),
+    (
+        with_settings(host(routes=(OF_ETH0,)), accept_local=None), {"source": OWN},
+        "the route back to 10.0.0.2 stays in this pod, and whether accept_local is set on eth1 is not known", "",
+    ),
+    (
+        with_settings(host(routes=(OF_ETH0,)), accept_local=1, rp_filter=1), {"source": OWN},
+        f"{STRICTLY.format('all', 1)}: the route back to 10.0.0.2 stays in this pod", LOOSEN,
+    ),
+    (with_settings(host(routes=(HERE.replace(protocol=3),)), accept_local=0), {}, f"{NO_OWN}: {BACK} stays in this pod", ""),
+    (  # the kernel has no reason to look for routes to sources
+        with_settings(host(routes=(HERE,)), accept_local=0), {},
+        f"{BACK} stays in this pod, and whether the kernel looks for routes to sources from eth1 is not known", "",
+    ),
+    (
+        with_settings(host(routes=(BROADCAST,)), accept_local=0), {},
+        f"{BACK} leaves through eth0, and whether the kernel looks for routes to sources from eth1 is not known", "",
+    ),
+    (
+        with_settings(host(routes=(BROADCAST,)), accept_local=1, rp_filter=1), {},
+        f"the kernel takes no broadcast or multicast address as a source from eth1: {BACK} leaves through eth0", "",
+    ),
+    (
+        with_settings(BY_MARK, src_valid_mark=1, accept_local=0), {"mark": 1337},
+        f"{NO_OWN}: {BACK} stays in this pod, by its mark (net.ipv4.conf.all.src_valid_mark is set)", UNMARK,
+    ),
+    (
+        with_settings(host(MARKED, routes=(route(254, 2), TO_LO)), src_valid_mark=1, accept_local=0, rp_filter=1), {"mark": 1337},
+        f"{NO_OWN}: {BACK} stays in this pod, by its mark (net.ipv4.conf.all.src_valid_mark is set)", "",  # without the mark it is dropped too
+    ),
+    (
+        with_settings(BY_MARK, src_valid_mark=None, accept_local=0), {"mark": 1337},
+        f"{NO_OWN}, or not: {BACK} leaves through eth1 or stays in this pod, by its mark if src_valid_mark is set, which is not known, by more than a packet shows", "",
+    ),
+    (with_settings(host()), {"source": None}, "its source, which the kernel checks, is not known", ""),
+])  # fmt: skip
+def test_the_reason_names_the_setting_and_the_route_and_the_remedy_is_one_that_helps(snapshot, packet, reason, remedy):
+    found = check_source(snapshot, PACKET.replace(**packet))
+    assert (found.reason, found.remedy) == (reason, remedy)
+    assert found.drops is (None if "not known" in reason or "or not:" in reason else True)
+
+
+@pytest.mark.parametrize(("settings", "drops"), [
+    ({"src_valid_mark": 1, "accept_local": 0}, True), ({"src_valid_mark": 1, "accept_local": 0, "rp_filter": 1}, True),
+    ({"src_valid_mark": 0, "accept_local": 0, "rp_filter": 1}, False), ({"src_valid_mark": 1, "accept_local": 1}, False),
+    ({"src_valid_mark": None, "accept_local": 0}, None),
+])  # fmt: skip
+def test_marked_packets_that_a_policy_rule_delivers_need_accept_local_or_no_mark_in_the_check(settings, drops):
+    """Whatever the host's own routes and policy rules are: doctor asks before there is a plan."""
+    found = check_marked(with_settings(host(FOR_A_PORT, routes=NOT_FAR), **settings), host().links[2])
+    why = f"{NO_OWN}: the route back to 198.51.100.7 stays in this pod, by its mark (net.ipv4.conf.all.src_valid_mark is set)"
+    assert (found.drops, found.remedy) == (drops, UNMARK if drops else "")
+    assert drops is None or found.reason == (why if drops else "")
+
+
+def test_a_device_is_warned_of_with_an_example_the_reason_and_a_remedy():
+    strict = with_settings(host(), rp_filter=1)
+    came = "IPv4: packets that come in through eth1, for example from 1.1.1.1,"
+    dropped = f"{came} are dropped: {STRICTLY.format('all', 1)}: the route back to 1.1.1.1 leaves through eth0; set {LOOSEN}"
+    assert list(warn_of_refused(strict)) == [dropped]
+    unread = f"{came} may be dropped: the route back to 1.1.1.1 leaves through eth0, and whether rp_filter is strict on eth1 is not known"
+    assert list(warn_of_refused(with_settings(host(), rp_filter=None))) == [unread]
+    marked = list(warn_of_refused(with_settings(BY_MARK, src_valid_mark=1, accept_local=0)))
+    assert [line.partition(": ")[2].partition(": ")[0] for line in marked] == ["packets that come in through eth1, for example from 1.1.1.1, are dropped"]
+    for changes in (
+        {"links": tuple([one.replace(flags=0) for one in strict.links])}, {"addresses": strict.addresses[:1]}, {"routes": (route(254, 2),)},
+        {"links": tuple([one.replace(name="lo" if one.index == 3 else one.name) for one in strict.links])},
+    ):  # fmt: skip
+        assert list(warn_of_refused(strict.replace(**changes))) == [], changes

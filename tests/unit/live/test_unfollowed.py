@@ -30,7 +30,7 @@ from netinit.base.snapshot import (
     Unknown,
 )
 from netinit.live.snapshot_rules import load_snapshot
-from netinit.live.unfollowed import find_unfollowed, hook_of, warn_of_hidden
+from netinit.live.unfollowed import find_unfollowed, hook_of, list_hidden, warn_of_hidden
 from netinit.rules.expressions.rule_reader import References, decode_rule
 
 LO, ETH0, ETH1 = 1, 2, 3
@@ -45,7 +45,8 @@ LINK_KINDS = ["amt", "bareudp", "batadv", "bond", "bridge", "caif", "can", "dsa"
 NOT_FOLLOWED = {
     "amt", "batadv", "caif", "dsa", "hsr", "lowpan", "netdevsim", "openvswitch", "pfcp", "rmnet", "virt_wifi", "vrf", "wwan", "newer",
 }  # fmt: skip
-ENCAPSULATIONS = range(1, 12)  # linux/lwtunnel.h: LWTUNNEL_ENCAP_MPLS to _XFRM, and one more
+# linux/lwtunnel.h: LWTUNNEL_ENCAP_MPLS to _XFRM, and one more
+ENCAPSULATIONS = dict(enumerate(("mpls", "ip", "ila", "ip6", "seg6", "bpf", "seg6local", "rpl", "ioam6", "xfrm", "number 11"), 1))
 # linux/netfilter/nf_tables.h: NFT_OBJECT_UNSPEC to _SYNPROXY, and one more. Counters, helpers, timeouts and expectations leave the packet
 # as it is; what a helper expects is captured or refused: tests/netns/test_bypass_sockets.py.
 OBJECTS = range(12)
@@ -95,16 +96,22 @@ def test_what_a_newer_kernel_has_is_named_by_its_number():
 @pytest.mark.parametrize("kind", LINK_KINDS)
 def test_a_device_of_every_kind_is_understood_or_told(kind):
     told = list(find_unfollowed(pod(links=(*LINKS, Device(index=9, name="x9", kind=kind)))))
-    assert [what for _, what, _ in told] == [f"x9, of kind {kind}"] * (kind in NOT_FOLLOWED)
+    effect = "packets pass the hooks once more as those of the VRF" if kind == "vrf" else "it may redirect or rewrite packets"
+    assert told == [("devices", f"x9, of kind {kind}", effect)] * (kind in NOT_FOLLOWED)
 
 
 @pytest.mark.parametrize("number", ENCAPSULATIONS)
 def test_a_route_in_use_with_any_encapsulation_is_told(number):
-    route = TableRoute(family=2, table=254, kind=1, destination=(10 << 24, 8), hops=(ETH0,), encapsulations=(0, number))
-    assert len(list(find_unfollowed(pod(routes=(route,))))) == 1
+    route = TableRoute(family=2, table=254, kind=1, destination=(10 << 24, 8), hops=(ETH0,), encapsulations=(number, 77, number))
+    named = f"the route 10.0.0.0/8 of table 254 with encapsulation {ENCAPSULATIONS[number]}, number 77"
+    assert list(find_unfollowed(pod(routes=(route,)))) == [("routing", named, "it may redirect or rewrite packets")]
     assert list(find_unfollowed(pod(routes=(route.replace(table=77),)))) == []
     lookup = RoutingRule(family=2, priority=9, action=1, table=77)
     assert len(list(find_unfollowed(pod(routes=(route.replace(table=77),), routing_rules=(lookup,))))) == 1
+    sixth = route.replace(family=IP6, table=77, destination=(0x20010DB8 << 96, 32))
+    assert list(find_unfollowed(pod(routes=(sixth,), routing_rules=(lookup,)))) == [], "no rule of IPv6 asks for the table"
+    (told,) = find_unfollowed(pod(routes=(sixth,), routing_rules=(lookup.replace(family=IP6),)))
+    assert told[1] == f"the route 2001:db8::/32 of table 77 with encapsulation {ENCAPSULATIONS[number]}, number 77"
 
 
 @pytest.mark.parametrize("number", OBJECTS)
@@ -120,7 +127,19 @@ def test_a_table_of_the_older_interface_that_no_kernel_has_today_is_told():
         return LegacyTable(version=4, name=name, valid_hooks=0, hook_entries=(0,) * 5, entries=b"")
 
     known = tuple(map(table, ("raw", "mangle", "nat", "filter", "security")))
-    assert [what for _, what, _ in find_unfollowed(pod(legacy=(*known, table("newer"))))] == ["the legacy table newer of IPv4"]
+    (told,) = find_unfollowed(pod(legacy=(*known, table("newer"))))
+    assert told == ("iptables", "the legacy table newer of IPv4", "it may redirect or rewrite packets")
+
+
+def test_names_from_the_kernel_are_not_shown_raw():
+    legacy = LegacyTable(version=6, name="x\n", valid_hooks=0, hook_entries=(0,) * 5, entries=b"")
+    told = find_unfollowed(pod(legacy=(legacy,), links=(*LINKS, Device(index=9, name="x\x1b", kind="y\n"))))
+    assert [what for _, what, _ in told] == [r"the legacy table x\n of IPv6", r"x\x1b, of kind y\n"]
+
+
+def test_a_hook_below_zero_is_none_that_is_followed():
+    assert hook_of(NftChain(family=IP, table="t", name="c", kind="filter", hook=-1)) == ""
+    assert hook_of(NftChain(family=IP, table="t", name="c", kind="filter", hook=0)) == "PREROUTING"
 
 
 def test_what_is_not_simulated_is_named_with_what_it_may_do():
@@ -133,7 +152,7 @@ def test_what_is_not_simulated_is_named_with_what_it_may_do():
             TrafficControl(index=ETH1, what="filter", kind="x"), TrafficControl(index=ETH0, what="filter", kind="x"), TrafficControl(index=ETH0, what="filter", kind="x"),
             TrafficControl(index=LO, what="qdisc", kind="x"),
         ),
-        routing_rules=(RoutingRule(family=IP6, priority=5, others=(12, 77), unnamed=(77,)),),
+        routing_rules=(RoutingRule(family=IP6, priority=5, others=(12, 77), unnamed=(77,)), RoutingRule(family=IP, priority=6, others=(77, 78), unnamed=(77, 78))),
         transforms=2, unknown=(Unknown(place="routes", reason="too many"), Unknown(place="XDP", reason="EPERM", is_forbidden=True)),
     )  # fmt: skip
     assert list(find_unfollowed(snapshot)) == [
@@ -141,6 +160,7 @@ def test_what_is_not_simulated_is_named_with_what_it_may_do():
         ("BPF", 'program 2 "p" (eth0)', "it may redirect or rewrite packets"),
         ("tc", "filters on eth0", "it may redirect or rewrite packets"), ("tc", "filters on br0", "it may redirect or rewrite packets"),
         ("routing", "the policy rule of priority 5 of IPv6", "its attribute 77 is not known"),
+        ("routing", "the policy rule of priority 6 of IPv4", "its attribute 77, 78 is not known"),
         ("IPsec", "2 policies (ip xfrm policy)", "they may drop packets, or send them elsewhere"),
         ("kernel", "routes", "it is not read: too many"),
     ]  # fmt: skip
@@ -149,3 +169,5 @@ def test_what_is_not_simulated_is_named_with_what_it_may_do():
         "XDP may not be read here (EPERM): whether one redirects packets is not known",
     ]
     assert list(find_unfollowed(pod())) == list(warn_of_hidden(pod())) == []
+    assert list_hidden(snapshot) == ()
+    assert list_hidden(pod(unknown=(Unknown(place="a", reason="x", may_capture=True), Unknown(place="b", reason="x")))) == ("a",)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core import IPV4, IPV6, Options, load_plan, plan
@@ -20,12 +22,15 @@ from netinit.simulate.listed_rules import load_listing
 SOURCE = "iptables-nft"
 NOBODY = frozenset()
 HEAD = "*nat\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n"
-FILTER = "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n"
+HEADS = {
+    "nat": HEAD, "filter": "*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n",
+    "mangle": "*mangle\n:PREROUTING ACCEPT [0:0]\n:INPUT ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n",
+}  # fmt: skip
 
 
 def live(*rules, chains=(), table="nat"):
     """Rules with counters, each `N CHAIN rule`, as a reading of one backend and family has them."""
-    text = (HEAD if table == "nat" else FILTER) + "".join(f":{chain} - [0:0]\n" for chain in chains)
+    text = HEADS[table] + "".join(f":{chain} - [0:0]\n" for chain in chains)
     for line in rules:
         count, chain, rule = line.split(" ", 2)
         text += f"[{count}:0] -A {chain} {rule}\n"
@@ -95,6 +100,67 @@ def test_a_rule_decides_where_it_ends_the_way_to_one_that_captures(rules, verdic
     assert [verdict for verdict in found if verdict != "direct" or "direct" in verdicts] == verdicts
 
 
+def beside(rulesets, others):
+    """The tables of two readings as those of one."""
+    (one,), (other,) = rulesets[SOURCE].values(), others[SOURCE].values()
+    return {SOURCE: {IPV4: replace(one, tables=one.tables | other.tables)}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "refusal", "rest"),
+    [
+        ("OUTPUT -j A", "OUTPUT -p udp -m udp --dport 53 -j DROP", 1),  # nat counts each of these datagrams, for none begins a connection
+        ("OUTPUT -p tcp -j A", "OUTPUT -p udp -m udp --dport 53 -j DROP", 4),
+        ("OUTPUT -j A", "OUTPUT -p tcp -m tcp --dport 53 -j DROP", 4),
+        ("OUTPUT -j A", "OUTPUT -p udp -m udp --dport 53 -m conntrack --ctstate NEW -j DROP", 4),
+        ("OUTPUT -j A", "INPUT -p udp -m udp --dport 53 -j DROP", 4),  # at another hook
+    ],
+)
+def test_what_filter_refuses_of_udp_is_not_counted_as_direct_too(entry, refusal, rest):
+    nat = live(f"9 {entry}", "5 A -p tcp -j REDIRECT --to-ports 15001", chains="A")
+    assert [row[3] for row in counted(beside(nat, live(f"3 {refusal}", table="filter")))] == [5, rest, 3]
+
+
+TPROXY = "-p tcp -j TPROXY --on-port 15006 --on-ip 0.0.0.0 --tproxy-mark 0x539/0xffffffff"
+
+
+@pytest.mark.parametrize(
+    ("rules", "leaves"),
+    [
+        ((f"5 A ! -d 127.0.0.1/32 {TPROXY}",), False),
+        ((f"5 A ! -d 127.0.0.0/8 {TPROXY}",), False),
+        (("6 A -p tcp -j B", f"5 B ! -d 127.0.0.1/32 {TPROXY}"), False),
+        ((f"5 A ! -d 10.0.0.0/8 {TPROXY}",), True),
+        ((f"5 A -d 127.0.0.1/32 {TPROXY}",), True),
+        ((f"5 A ! -s 127.0.0.1/32 {TPROXY}",), True),
+        ((f"5 A ! -d 127.0.0.1/32 -i eth0 {TPROXY}",), True),
+        ((f"5 A {TPROXY}",), True),
+        (("6 A -i eth0 -p tcp -j B", f"5 B ! -d 127.0.0.1/32 {TPROXY}"), True),
+    ],
+)
+def test_a_chain_whose_last_rule_leaves_out_loopback_alone_lets_nothing_from_outside_by(rules, leaves):
+    made = live("9 PREROUTING -p tcp -j A", *rules, chains="AB", table="mangle")
+    found = [(one.verdict, one.direction, one.unit, one.because, one.count(count_rules(made, NOBODY))) for one in find_fates(made, NOBODY)[1:]]
+    assert found == [("direct", "in", PACKETS, f"{NOTHING_CAPTURES}, or it comes back over lo", 4)] * leaves
+    sent = live("9 OUTPUT -p tcp -j A", "5 A ! -d 127.0.0.1/32 -p tcp -j REDIRECT --to-ports 15001", chains="A")
+    assert counted(sent)[1:] == [("direct", "out", 0, 4)], "what the application sends there is counted where it begins"
+
+
+def test_rules_for_connections_that_were_decided_before_are_no_fates():
+    known = ("-m socket", "-m conntrack --ctstate RELATED,ESTABLISHED")
+    made = live("9 PREROUTING -p tcp -j A", *[f"2 A -p tcp {one} -j ACCEPT" for one in known], f"5 A {TPROXY}", chains="A", table="mangle")
+    assert counted(made) == [("captured", "in", 15006, 5), ("direct", "in", 0, 0)]
+    new = live("9 PREROUTING -p tcp -j A", "2 A -p tcp -m conntrack --ctstate NEW,RELATED -j ACCEPT", f"5 A {TPROXY}", chains="A", table="mangle")
+    assert counted(new) == [("captured", "in", 15006, 5), ("direct", "in", 0, 2), ("direct", "in", 0, 2)]
+
+
+def test_a_rule_that_is_reached_from_both_directions_and_counts_for_both_is_one_fate():
+    rules = ("9 OUTPUT -p tcp -j A", "7 PREROUTING -p tcp -j A", "16 A -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15006")
+    assert counted(live(*rules, chains="A")) == [("captured", "in+out", 15006, 16)]
+    drops = live("9 OUTPUT -p tcp -m tcp --dport 80 -j A", "7 INPUT -j A", "16 A -p tcp -m tcp --dport 80 -j DROP", chains="A", table="filter")
+    assert counted(drops) == [("dropped", "in", 0, 7), ("dropped", "out", 0, 9)], "the jump at OUTPUT takes what the rule takes, and no more"
+
+
 def test_a_drop_counts_packets():
     (fate,) = find_fates(live("8 OUTPUT -p tcp -j DROP", "1 INPUT -j ACCEPT", table="filter"), NOBODY)
     assert (fate.verdict, fate.unit, fate.foreign, fate.count({fate.places[0]: ("", 8)})) == ("dropped", PACKETS, True, 8)
@@ -117,6 +183,13 @@ def test_a_rule_without_a_counter_makes_its_row_not_counted():
     counters = {fate.places[0]: ("x", None)}
     (row,) = RateCounter(0.0, counters).evaluate(1.0, counters, (fate,)).rows
     assert (row.added, row.since_start, row.per_second) == (None, None, None)
+    (row,) = RateCounter(0.0, {fate.places[0]: ("x", 0)}).evaluate(1.0, counters, (fate,)).rows
+    assert (row.fate, row.added, row.since_start, row.per_second) == (fate, None, None, None), "nor since it lost its counter"
+
+
+def test_two_readings_of_one_moment_have_no_rate():
+    (look,) = looks(read(1.0, drops(5)), read(1.0, drops(9)))
+    assert [(row.added, row.since_start, row.per_second) for row in look.rows] == [(4, 4, None)]
 
 
 def test_backends_whose_families_share_their_rules_count_them_once():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
-from netinit.base.snapshot import ELEMENT_CATCHALL, IP, SET_DYNAMIC, SET_MAP, NftElement, NftRule, NftSet
+from netinit.base.snapshot import ELEMENT_CATCHALL, INET, IP, SET_DYNAMIC, SET_MAP, NftElement, NftRule, NftSet
 from netinit.live.snapshot_rules import load_snapshot
 from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
@@ -283,12 +283,12 @@ def test_a_range_of_addresses_or_ports_and_flags_that_are_not_known_are_no_one_d
     assert revision or _nat_range(pack("=2I4s4s2H", 2, flags, *addresses, low, high), IPV4, 0) is None
 
 
-def decode(*parts):
-    """The rule that these expressions are, in a table of IPv4."""
-    looks = RuleBuilder(IP, [])
+def decode(*parts, family=IP):
+    """The rule that these expressions are, in a table of IPv4 or of another family."""
+    looks = RuleBuilder(family, [])
     for part in parts:
         part(looks)
-    (rule,) = decode_rule(NftRule(family=IP, table="t", chain="c", handle=1, expressions=looks.block()), NOTHING).rules
+    (rule,) = decode_rule(NftRule(family=family, table="t", chain="c", handle=1, expressions=looks.block()), NOTHING).rules
     return rule
 
 
@@ -342,7 +342,9 @@ def test_a_translation_to_one_destination_is_known_and_to_a_range_or_with_other_
         looks.put(value)
         looks.add(b"nat", (1, 1), *attributes)
 
-    assert decode(translate).target == (target or UnknownTarget(text="nat"))
+    found = decode(translate, family=INET)
+    assert found.target == (target or UnknownTarget(text="nat"))
+    assert found.families == tuple([one for one in FAMILIES if one.number == attributes[0][1]] or FAMILIES)
 
 
 def test_a_translated_source_is_one_whatever_its_address_is():

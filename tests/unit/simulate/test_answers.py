@@ -8,10 +8,13 @@ import pytest
 
 from core import IPV4, IPV6, Packet, Surroundings, number_of, parse_listing
 from netinit.base.net import FULL_MASK
+from netinit.rules.foreign_targets import WriteDestination
+from netinit.rules.model import Rule
 from netinit.simulate.answers import follow_answer
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.stand_ins import make_inbound
 
 POD = Surroundings(family=IPV4, addresses=(("lo", number_of("127.0.0.1")), ("eth0", number_of("192.0.2.10"))), forwards=True)
@@ -100,6 +103,33 @@ def test_an_answer_with_the_mark_of_its_connection_may_be_routed_to_the_pod():
     found = answer(come_in(), tables, marks=[(1337, FULL_MASK)])
     assert (found.arrives, found.reason) == (False, "it is delivered to this pod: its mark 1337 is routed there by a policy rule")
     assert answer(come_in(), tables).arrives is True
+
+
+def written(hook, address="", port=0, *, priority=-300):
+    """A table of somebody else with a rule that writes a destination into packets, without NAT."""
+    rule = LoadedRule(1, "", Rule(matches=(), target=WriteDestination(text="", address=address, port=port), comment="", origin=None))
+    chain = LoadedChain("c", (rule,), "ACCEPT")
+    return HookedChain("nft table ip x", chain, {"c": chain}, "raw", hook, priority)
+
+
+BACK = "its address is not translated back"
+
+
+@pytest.mark.parametrize("tables", [NAT.format(more=""), "*nat\n:OUTPUT ACCEPT [0:0]\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n", ""], ids=["captured", "tracked", "untracked"])
+@pytest.mark.parametrize(
+    ("packet", "hook", "to", "why"),
+    [
+        (out(), "OUTPUT", {"address": "203.0.113.50"}, BACK), (out(), "OUTPUT", {"port": 81}, BACK), (out(), "OUTPUT", {"address": "203.0.113.50", "port": 80}, BACK),
+        (out(), "OUTPUT", {"address": "198.51.100.7", "port": 80}, ""), (out(), "OUTPUT", {}, ""),
+        (come_in(), "PREROUTING", {"port": 8081}, BACK), (come_in(), "PREROUTING", {"port": 8080}, ""),
+    ],
+)  # fmt: skip
+def test_an_answer_has_the_destination_that_a_rule_wrote_without_nat_and_nobody_waits_for_it(packet, hook, to, why, tables):
+    """Connection tracking saw the packet with that destination, and NAT translates back to no other."""
+    rules = load_listing(parse_listing(tables), IPV4) if tables else Ruleset(IPV4)
+    asked = simulate(packet, replace(rules, foreign=(written(hook, **to),)), POD)
+    found = follow_answer(asked, rules, POD, owner=(1337, 1337))
+    assert (found.reason, found.arrives) == (why, not why), found
 
 
 def test_a_forwarded_connection_is_answered_through_the_device_where_it_came_in():
