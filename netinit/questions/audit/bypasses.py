@@ -266,6 +266,9 @@ def _uncaptured(subject: PodRules, part: Part, streams: Region) -> Iterator[Piec
                 streams -= found
         if not streams:
             return
+    if subject.is_gateway:
+        yield Piece(kinds.PROXY, streams, part, reason=subject.outside)
+        return
     option = _option_of(options, space)
     label = subject.origins.get(option, Interception.flag(option).label) if option else ""
     yield Piece(kinds.UNCAPTURED, streams, part, option=option, label=label, reason=subject.outside)
