@@ -10,7 +10,7 @@ from netinit.base.sanitize import shorten
 from netinit.base.tables import count
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.adding.settings import node_info
-from netinit.inject.deciding.containers import find_proxy
+from netinit.inject.deciding.containers import find_sidecar
 from netinit.inject.deciding.init_container import find_init, is_ambient
 from netinit.inject.deciding.warnings import only_validates, uses_host_network
 from netinit.installation.cluster_checks import (
@@ -170,12 +170,12 @@ def _check_uncovered(node: Tree, agent: Tree, objects: InstalledObjects) -> Chec
 
 
 def needs_agent(pod: Tree) -> bool:
-    """Whether a pod has a proxy, and nothing in it programs its rules."""
+    """Whether a pod has a sidecar, and nothing in it programs its rules."""
     spec = mapping(pod.get("spec"))
     init = find_init(spec)
     if uses_host_network(pod) or is_ambient(pod) or mapping(pod.get("status")).get("phase") in {"Succeeded", "Failed"}:
         return False
-    return only_validates(init) if init is not None else find_proxy(spec) is not None
+    return only_validates(init) if init is not None else find_sidecar(spec) is not None
 
 
 # ---- taints and events -------------------------------------------------------------------------------------------------------

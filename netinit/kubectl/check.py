@@ -93,7 +93,7 @@ def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -
 
 
 def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
-    """A pod's row from its manifest, None outside the mesh, and its facts if it is intercepted."""
+    """A pod's row from its manifest, None outside the mesh and for a gateway, and its facts if it is intercepted."""
     row: Row = {
         "namespace": pod.namespace, "workload": pod.workload, "name": pod.name, "injected": False, "reason": "", "rules": None,
         "differences": [], "bypasses": None, "byDesign": None, "source": None, "warnings": [], "listeners": [],
@@ -104,6 +104,8 @@ def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | N
             facts = read_object(pod.tree, agent.base(pod.node))
     except NetinitError as error:
         return row | {"reason": "its options cannot be read", "warnings": [str(error)]}, None
+    if facts.other_proxy:
+        return None, None  # a gateway, a waypoint: no rules are planned for it
     if not facts.intercepted:
         reason = "on its node's network" if facts.host_network else "neither an init container nor a proxy"
         return (row | {"reason": reason} if meshed and not pod.ended else None), None

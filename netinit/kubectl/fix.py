@@ -13,7 +13,7 @@ from netinit.base.sanitize import lines
 from netinit.base.tables import count
 from netinit.base.tree import mapping, sequence, string
 from netinit.cli.console import answer, warn
-from netinit.inject.deciding.podfile import read_object
+from netinit.inject.deciding.podfile import describe_other_proxy, read_object
 from netinit.kubectl.common_options import AGENT, AUTO, EPHEMERAL, Sources, object_options
 from netinit.kubectl.objects import ClusterPod
 from netinit.kubectl.sources import LiveSource, PodQuestion, ask_first, find_first
@@ -65,7 +65,9 @@ def _examine(pod: ClusterPod, sources: Sources) -> PodState:
     """Compare a pod's rules with its manifest. Raises OptionError for a pod without netinit's rules."""
     facts = read_object(pod.tree, sources.base(pod))
     if not facts.intercepted:
-        raise OptionError(f"{pod.title}: has neither an init container nor a proxy, so no rules are planned for it")
+        neither = "has neither an init container nor a proxy, so no rules are planned for it"
+        why = describe_other_proxy(facts.other_proxy) if facts.other_proxy else neither
+        raise OptionError(f"{pod.title}: {why}")
     return find_first(sources.live(pod), pod, lambda one: PodState(pod, facts.options, one, _compare(pod, facts.options, one)))[0]
 
 

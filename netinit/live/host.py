@@ -161,6 +161,23 @@ def find_devices(snapshot: Snapshot, packet: Packet) -> frozenset[str]:
     return frozenset([device for route in find_routes(snapshot, packet) for device in _devices_of(snapshot, route)])
 
 
+def describe_dropping(route: TableRoute, family: Family) -> str:
+    """A route that drops packets, for messages: `the route unreachable 10.0.0.0/8 of table 254`."""
+    return f"the route {DROPPING[route.kind]} {Network((family.version, *route.destination))} of table {route.table}"
+
+
+def why_unroutable(snapshot: Snapshot, packet: Packet) -> str:
+    """Why the kernel refuses a socket that would send the packet, before any rule sees it; empty if a way may lead out."""
+    routes = [*find_routes(snapshot, packet)]
+    if not routes or any(_devices_of(snapshot, one) != {LOST} for one in routes):
+        return ""
+    dropping = dropping_routes(snapshot, packet.family)
+    if found := [one for one in dropping if one in routes]:
+        return f"{describe_dropping(found[0], packet.family)} refuses it"
+    by_rule = ", or a policy rule refuses it (ip rule)" if dropping_rules(snapshot, packet.family) else ""
+    return f"no route leads there{by_rule}"
+
+
 def find_devices_of_sockets(snapshot: Snapshot, family: Family, destination: int) -> frozenset[str]:
     """The devices for TCP from unbound sockets of any user to a destination.
 

@@ -178,10 +178,7 @@ class ForceCheck:
         found = []
         for family in self._plan.families:
             lost = [f"a policy rule of priority {one.priority}" for one in host.dropping_rules(self._snapshot, family)]
-            lost += [
-                f"the route {host.DROPPING[one.kind]} {Network((family.version, *one.destination))} of table {one.table}"
-                for one in host.dropping_routes(self._snapshot, family)
-            ]
+            lost += [host.describe_dropping(one, family) for one in host.dropping_routes(self._snapshot, family)]
             found += [f"{family.name}: {one} drops packets that the plan captures" for one in lost]
         return found
 

@@ -91,6 +91,13 @@ LISTENERS_UNKNOWN = FindingKind(
     "modules tcp_diag and udp_diag), there are too many, or a BPF program or a VRF chooses among them. `ss -lntu` in "
     "the pod may tell.",
 )
+NOT_THE_PROXY = FindingKind(
+    "NI380", "not-the-proxy",
+    "A program of another user has the port that the rules redirect to. Either it is no proxy: let it listen on another "
+    "port, since those from 15000 to 15090 are the proxy's. Or the proxy runs as a user that the rules do not exempt, so "
+    "that its own connections come back to it, endlessly: compare runAsUser of the container istio-proxy with "
+    "--proxy-uid. A proxy whose group is exempted (--proxy-gid) is right.",
+)
 # By who is asked for and what is wrong
 OF_ONE = {
     (PROXY, ABSENT): PROXY_ABSENT, (LISTENER, ABSENT): PROXY_ABSENT, (RESOLVER, ABSENT): RESOLVER_ABSENT,
@@ -114,6 +121,7 @@ ENDS = {
 }  # fmt: skip
 NAMES = {PROXY: "the proxy", RESOLVER: "the proxy's resolver", LISTENER: "the pod's listener", APPLICATION: "the application"}
 SCOPE_UNIVERSE, LOOPBACK_INDEX = 0, 1
+OF_OTHER_NAMESPACES = 65536  # ids from here on are those of a pod with a user namespace of its own, as its node sees them
 MAX_NAMED, MAX_LISTED = 4, 50  # sockets in a sentence, and in a list
 MAX_PLACES = 8  # addresses of the pod that are asked about: one for each device, of which a pod has one or two
 
@@ -141,7 +149,14 @@ class Recipient(Record):
     def kind(self) -> FindingKind | None:
         """The kind of the finding; None if the connection is accepted."""
         problem = self.reception.problem
-        return OF_ONE.get((self.who, problem)) or OF_ALL.get(problem)
+        return OF_ONE.get((self.who, problem)) or OF_ALL.get(problem) or (NOT_THE_PROXY if self._is_of_another_user else None)
+
+    @property
+    def _is_of_another_user(self) -> bool:
+        """Whether somebody else than the proxy gets what is redirected to it. Root may be the proxy, by its group."""
+        users = {one.uid for one in self.reception.listeners}
+        known = self.who in (PROXY, RESOLVER) and self.outcome == ACCEPTED and bool(self.proxy_uids and users)
+        return known and min(users) > 0 and max(users) < OF_OTHER_NAMESPACES and not users & {*self.proxy_uids}
 
     @property
     def address(self) -> str:
@@ -241,7 +256,7 @@ def examine(snapshot: Snapshot, plan: Plan, *, continues: bool = False, proxy_ui
         found.setdefault(one.cause, one)
     for one in _meet_applications(snapshot, meet):
         found.setdefault(one.cause, one)
-    return tuple(sorted([one for one in found.values() if one.reception.problem], key=lambda one: one.reception.delivery.port))
+    return tuple(sorted([one for one in found.values() if one.kind], key=lambda one: one.reception.delivery.port))
 
 
 def _taker(delivery: Delivery) -> str:

@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from netinit.base.errors import CniError, OptionError
 from netinit.base.records import Record
 from netinit.base.sanitize import shorten
-from netinit.base.tree import Tree, mapping, sequence, string, strings
+from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding.annotations import STATUS, go_bool
-from netinit.inject.deciding.containers import INIT, PROXY, VALIDATION, all_containers, find_proxy, named, security
+from netinit.inject.deciding.containers import (
+    INIT,
+    PROXY,
+    VALIDATION,
+    all_containers,
+    find_proxy,
+    named,
+    other_kind,
+    security,
+)
 from netinit.inject.deciding.pod_options import PREFIXES, VARIABLES, find_invalid_annotations, make_cni_options
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.node.protocol import CniCode
@@ -36,7 +45,7 @@ class NodePod:
     labels: dict[str, str]
     containers: tuple[str, ...]  # names, of init containers too
     proxy: bool = False
-    arguments: tuple[str, ...] = ()  # the first two arguments of the proxy
+    other_kind: str = ""  # of a proxy that is no sidecar
     environment: dict[str, str]  # the variables of the proxy that are read
     uid_of_proxy: int | None = None
     gid_of_proxy: int | None = None
@@ -79,7 +88,7 @@ def read_pod(tree: Tree) -> NodePod:
         labels=_kept(metadata.get("labels")),
         containers=tuple(string(item.get("name")) for item in all_containers(spec)),
         proxy=bool(proxy),
-        arguments=tuple(string(word) for word in sequence(proxy.get("args"))[:2]),
+        other_kind=other_kind(proxy.get("args")),
         environment={name: variables[name] for name in (_DISABLED, *VARIABLES) if name in variables},
         uid_of_proxy=_number(context.get("runAsUser")),
         gid_of_proxy=_number(context.get("runAsGroup")),
@@ -125,8 +134,8 @@ def decide(pod: NodePod, base: Options, addresses: tuple[str, ...] = ()) -> Node
         return NodeDecision(reason=f"{_DISABLED} is true")
     if not pod.proxy:
         return NodeDecision(reason=f"it has no container {PROXY}")
-    if len(pod.arguments) > 1 and pod.arguments[0] == "proxy" and pod.arguments[1] != "sidecar":
-        return NodeDecision(reason=f"its proxy is a {shorten(pod.arguments[1])}, not a sidecar")
+    if pod.other_kind:
+        return NodeDecision(reason=f"its proxy is a {shorten(pod.other_kind)}, not a sidecar")
     if go_bool(pod.labels.get(INJECT, pod.annotations.get(INJECT, ""))) is False:
         return NodeDecision(reason=f"{INJECT} is false")
     if STATUS not in pod.annotations:

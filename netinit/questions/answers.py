@@ -10,7 +10,7 @@ from netinit.base.json_answers import with_version
 from netinit.base.net import IPV6, Network
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.base.snapshot import Snapshot
-from netinit.live.host import LOST, find_devices
+from netinit.live.host import LOST, find_devices, why_unroutable
 from netinit.live.lost_answers import find_proxy
 from netinit.live.recipients import Recipient
 from netinit.live.reverse_path import PASSES, SourceCheck, check_source
@@ -152,6 +152,8 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
         is_bound = packet.source != usual
         ways = find_devices(rules.snapshot, packet if is_bound else packet.replace(source=None))
         answer = _explain_each_way(rules, packet, around, ways, is_bound=is_bound) or answer
+    if leaves and rules.snapshot:
+        answer = _check_route(rules.snapshot, answer, around.primary_address(around.leaving_interface(packet.destination, 0)))
     answer = _check_source(rules, answer)
     answer = replace(answer, answer=_find_answer(rules, answer.trace, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
@@ -178,6 +180,13 @@ def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> AnswerT
         return found
     checked = _check_routed(rules.snapshot, found.trace)
     return found if checked.drops is False else replace(found, arrives=False if checked.drops else None, reason=checked.reason)
+
+
+def _check_route(snapshot: Snapshot, answer: Explanation, usual: int | None) -> Explanation:
+    """The answer, if a way leads out. `usual`: the address that the kernel chooses for sockets that are not bound to one."""
+    packet = answer.trace.first
+    refusal = why_unroutable(snapshot, packet.replace(source=None) if packet.source == usual else packet)
+    return answer.refused_before_rules(refusal, "a route that leads there") if refusal else answer
 
 
 def _check_source(rules: PodRules, answer: Explanation) -> Explanation:
@@ -233,7 +242,7 @@ def _find_caveats(answer: Explanation) -> Iterator[str]:
 def _find_other_end(answer: Explanation, ruleset: Ruleset, around: Surroundings) -> Iterator[str]:
     """What becomes of the same packet from a socket of the kernel's own, if the user decides: no rule sees a user there."""
     first = answer.trace.first
-    if not first.has_socket or answer.verdict == UNKNOWN or first.protocol not in KERNEL_SOCKETS:
+    if not first.has_socket or answer.verdict == UNKNOWN or first.protocol not in KERNEL_SOCKETS or answer.is_refused_before_rules:
         return
     other = simulate(first.replace(has_socket=False, uid=None, gid=None), ruleset, around)
     if (other.verdict, other.redirect_port) != (answer.verdict, answer.trace.redirect_port):

@@ -14,7 +14,7 @@ from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.iptables.write import Written, write_plan
 from netinit.rules.layouts import plan
-from netinit.rules.model import OWNED_CHAINS
+from netinit.rules.model import OUTPUT, OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate.answers import AnswerTrace
 from netinit.simulate.endpoints import format_endpoint
@@ -112,6 +112,7 @@ class Explanation:
     origins: Mapping[str, str] = field(default_factory=dict)  # option -> where it was set, if not by a flag
     passes_on_old_entries: bool = False  # captured otherwise
     answer: AnswerTrace | None = None  # what becomes of the answer; None if there is none, or it was not followed
+    is_refused_before_rules: bool = False  # the kernel refuses the socket, for no route leads out
 
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
@@ -129,6 +130,15 @@ class Explanation:
         """A copy with the verdict DROPPED, for a reason beside the rules, which a setting, `remedy`, ends."""
         dropped = replace(self.trace, fate=DROPPED, reason=reason, redirect_port=0, decider=None, dropped_by="")
         return Explanation(dropped, ((remedy, self.verdict),) if remedy else (), self.origins)
+
+    def refused_before_rules(self, reason: str, remedy: str) -> Explanation:
+        """A copy with the verdict DROPPED for a socket that the kernel refuses, so that no rule sees a packet of it."""
+        steps = (TraceStep(OUTPUT, f"it is not sent: {reason}"),)
+        refused = replace(
+            self.trace, last=self.trace.first, fate=REFUSED, steps=steps, reason=reason, redirect_port=0, decider=None, dropped_by="",
+        )  # fmt: skip
+        changes = () if self.verdict == DROPPED else ((remedy, self.verdict),) if self.verdict != UNKNOWN else ()
+        return Explanation(refused, changes, self.origins, is_refused_before_rules=True)
 
     @property
     def verdict(self) -> str:

@@ -33,7 +33,8 @@ class PodRules:
     `options`: what made each backend's rules, as far as known, ours first; `wanted`: what should have; `origins`: where an
     option was set if not by a flag; `names`: what the pod's author calls options that are no flags to them. `has_tunnel`: the
     pod's proxy listens on the HBONE port. `shared_owners`: containers with the proxy's identity, as (name, `uid N` or `gid N`).
-    `proxy_ports`: where the proxy serves health and metrics, and no application. `outside`: why a pod of a manifest has no rules.
+    `proxy_ports`: where the proxy serves health and metrics, and no application. `outside`: why a pod of a manifest has no rules;
+    `is_gateway`: because its proxy is no sidecar, and makes the connections itself.
     `may_mark`: another container than the proxy's may set firewall marks, as far as is known.
     `ipv4_first`: the rules for a pod whose first address is IPv4, if --ipv6 auto decides differently for it.
     """
@@ -50,6 +51,7 @@ class PodRules:
     shared_owners: tuple[tuple[str, str], ...] = ()
     proxy_ports: tuple[int, ...] = PROXY_PORTS
     outside: str = ""
+    is_gateway: bool = False
     may_mark: bool = True
     ipv4_first: PodRules | None = None
     families: tuple[Family, ...] = FAMILIES  # that the partitions are of

@@ -13,7 +13,7 @@ from netinit.base.errors import OptionError
 from netinit.base.listeners import Listeners
 from netinit.base.net import FAMILIES, IPV6, parse_address
 from netinit.base.sanitize import quote
-from netinit.inject.deciding.podfile import DOUBT, PodFacts
+from netinit.inject.deciding.podfile import DOUBT, PodFacts, describe_other_proxy
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.command_line import format_options, read_value
 from netinit.options.kinds import quote_value
@@ -91,7 +91,7 @@ def find_planned(
 def _deciding(facts: PodFacts) -> tuple[Any, ...]:
     """What of a pod decides about the answers besides its rules."""
     named = (tuple(sorted(facts.origins.items())), facts.by_annotation)
-    return (*named, _why_outside(facts), facts.has_tunnel, facts.shared_owners, facts.proxy_ports, facts.may_mark)
+    return (*named, _why_outside(facts), facts.other_proxy, facts.has_tunnel, facts.shared_owners, facts.proxy_ports, facts.may_mark)
 
 
 def _make_rules(
@@ -119,7 +119,9 @@ def _why_outside(facts: PodFacts) -> str:
     """Why a pod has no rules; empty if it has, or may have."""
     if facts.intercepted or facts.in_doubt:
         return ""
-    return "hostNetwork: true: the pod uses its node's network" if facts.host_network else facts.notes[0]
+    if facts.host_network:
+        return "hostNetwork: true: the pod uses its node's network"
+    return describe_other_proxy(facts.other_proxy) if facts.other_proxy else facts.notes[0]
 
 
 def _with_facts(rules: PodRules, facts: PodFacts | None) -> PodRules:
@@ -130,7 +132,7 @@ def _with_facts(rules: PodRules, facts: PodFacts | None) -> PodRules:
     return replace(
         rules, ipv4_first=other and _with_facts(other, facts), origins=facts.origins, names=name_options(facts),
         has_tunnel=facts.has_tunnel is True, shared_owners=facts.shared_owners, proxy_ports=facts.proxy_ports,
-        outside=_why_outside(facts), may_mark=facts.may_mark,
+        outside=_why_outside(facts), is_gateway=bool(facts.other_proxy), may_mark=facts.may_mark,
     )  # fmt: skip
 
 

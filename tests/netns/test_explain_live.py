@@ -253,6 +253,31 @@ def test_where_the_way_depends_on_more_than_the_destination_both_ways_are_answer
     assert audited.returncode == 4, audited.stdout
 
 
+NO_WAY = {
+    "no default route": ("ip route del default", "no route leads there"),
+    "an unreachable network": ("ip route add unreachable 203.0.113.0/24", "the route unreachable 203.0.113.0/24 of table 254 refuses it"),
+    "a black hole": (f"ip route add blackhole {OUTSIDE}", "the route blackhole"),
+    "a forbidden network": (f"ip route add prohibit {OUTSIDE}", "the route prohibit"),
+    "a policy rule of a user": (f"ip rule add uidrange {APP_ID}-{APP_ID} to {OUTSIDE} prohibit", "a policy rule refuses it"),
+}
+
+
+def test_where_no_route_leads_out_nothing_is_captured_because_the_kernel_refuses_the_socket(require_netns):
+    for way in choose(["no default route"], NO_WAY):
+        command, words = NO_WAY[way]
+        with Pod() as pod:
+            start_servers(pod)
+            apply_in(pod, Options.from_argv(SIDECAR))
+            pod.run(["sh", "-c", command], check=True)
+            ends = pod.probe([Probe(OUTSIDE, 80, uid=one, gid=one) for one in (APP_ID, PROXY_ID)])
+            for uid, end in zip((APP_ID, PROXY_ID), ends, strict=True):
+                told = explain(pod, "--to", f"{OUTSIDE}:80", "--uid", str(uid), "--gid", str(uid))
+                assert (told["verdict"] == "dropped") == (end.outcome != "answered"), (way, end, told["sentence"])
+                assert (words in told["sentence"]) == (end.outcome != "answered"), (way, told["sentence"])
+            near = explain(pod, "--to", "10.77.0.1:80", "--uid", str(APP_ID))
+            assert near["verdict"] == "captured", near["sentence"]
+
+
 @crossed(backend=("iptables-nft", "nftables"), network=("198.19.0.0/16", "fd19::/64"))
 def test_networks_that_routes_deliver_to_this_host_are_answered_as_the_kernel_does(pod, backend, network):
     needs(backend)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 import netinit
+from lab_probes import Probe
+from laboratory import start_servers
 from netinit.base.listeners import Listener
 from netinit.base.net import IPV4, IPV6, number_of
 from netinit.base.snapshot import Snapshot
@@ -248,6 +250,19 @@ def test_explain_says_what_becomes_of_each_connection_after_the_rules(pod, mode,
                 if family is IPV4:
                     redirected = mode == "REDIRECT" and inward == "NI303"  # where no socket needs to be transparent
                     assert (code_of(out), code_of(within)) == (outward, None if redirected else inward), name
+
+
+def test_a_proxy_whose_user_the_rules_do_not_exempt_gets_its_own_connections_back_and_verify_says_so(pod):
+    """Its connections to the destination are captured again: the loop that users see as a proxy that calls itself."""
+    apply_in(pod, Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
+    start_servers(pod, app=(15001,), proxy=(15006,))
+    ends = pod.probe([Probe(OUTSIDE[IPV4], 80, uid=uid, gid=uid) for uid in (1000, 2000)])
+    assert [(one.server, one.port) for one in ends] == [("app", 15001)] * 2, "what it sends comes back to it"
+    verified, explained = run_tool(pod, "verify"), run_tool(pod, "explain", "--live", "--to", f"{OUTSIDE[IPV4]}:80", "--uid", "2000")
+    for one in (verified, explained):
+        assert "15001 (uid 1000) gets it, and the proxy's user is 1337" in one.stdout, one.stdout
+        assert "NI380" in one.stdout
+    assert (verified.returncode, run_tool(pod, "verify", "--require-listener").returncode) == (0, 3)
 
 
 BEHIND = {  # what the application listens on: the code for IPv4 and for IPv6

@@ -270,7 +270,7 @@ def test_a_process_that_has_the_proxy_s_port_gets_what_is_captured(lab):
         lab.proxy()
     assert talk(lab.pod, DB, 5432) == "not the database"
     code, text = lab.why("--to", "db:5432")
-    assert (code, "uid 1000" in text.splitlines()[0]) == ("NI314", True), text
+    assert (code, "uid 1000" in text.splitlines()[0]) == ("NI380", True), text
 
 
 # --- from outside ---

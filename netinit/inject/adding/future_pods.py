@@ -14,21 +14,37 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.adding.config import InjectionConfig, default_values
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace
+from netinit.inject.deciding.annotations import TEMPLATES
+from netinit.inject.deciding.containers import find_proxy
 from netinit.inject.deciding.decision import DecisionStep, decide
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.podfile import INJECTED, LEFT_OUT, NOT_KNOWN, FuturePod
+from netinit.inject.deciding.pod_options import REDIRECTION
+from netinit.inject.deciding.podfile import BY_AGENT, INJECTED, LEFT_OUT, NOT_KNOWN, FuturePod
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook, firing
+from netinit.inject.deciding.warnings import uses_host_network
 from netinit.inject.deciding.webhooks import (
+    DATAPLANE_LABEL,
     DEFAULT_REVISION,
     NAME_LABEL,
     REVISION_LABEL,
     Webhook,
     parse_injectors,
 )
+from netinit.options.interception import AMBIENT
 
 _OF_THE_POD = (DecisionStep.HOST_NETWORK, DecisionStep.NAMESPACE, DecisionStep.LABEL, DecisionStep.ANNOTATION)
 """The steps that decide the same whatever the namespace's labels are."""
 _ANNOTATION_OR_VALUE = re.compile(r"""\bannotation \.ObjectMeta ["`]([\w./-]+)["`] \.Values\.([\w.]+)""")
+
+
+_GATEWAY = "gateway"  # the template of Istio's that makes the proxy one, and adds no init container
+
+
+def _as_gateway(pod: Tree) -> Tree:
+    """Return the pod with the arguments that Istio's template for gateways gives its proxy."""
+    if (proxy := find_proxy(mapping(pod.get("spec")))) is not None:
+        proxy["args"] = ["proxy", "router"]
+    return pod
 
 
 def _value_at(values: Tree, path: str) -> Any:
@@ -61,26 +77,48 @@ class Injector:
         pod, name = one.template, one.namespace or "default"
         decision = decide(pod, name, self.config)
         if not decision.inject and decision.step in _OF_THE_POD:
-            return FuturePod(outlook=LEFT_OUT, pod=one.created_pod(), reason=decision.reason)
+            return self._leave(one, decision.reason)
         labels, of_pod = self.namespaces.get(name), strings(mapping(pod["metadata"]).get("labels"))
         webhooks = self.webhooks or self._usual_webhooks(labels or {}, of_pod)
         fired = firing(webhooks, {NAME_LABEL: name, **(labels or {})}, of_pod)
         if not fired:
             if labels is None and any(webhook.object_selector.matches(of_pod) for webhook in webhooks):
                 return FuturePod(outlook=NOT_KNOWN, pod=one.created_pod())
-            return FuturePod(outlook=LEFT_OUT, pod=one.created_pod(), reason="no webhook selects the pod")
+            return self._leave(one, "no webhook selects the pod")
         if not decision.inject:
-            return FuturePod(outlook=LEFT_OUT, pod=one.created_pod(), reason=decision.reason)
+            return self._leave(one, decision.reason)
         return self.inject(one, f"webhook {fired[0].short_name}; {decision.reason}")
+
+    def _leave(self, one: Workload, reason: str) -> FuturePod:
+        """Return a pod that no injector changes: an ambient mesh's agent programs it, or nobody does.
+
+        The pod's label decides, else its namespace's (istio cni/pkg/util/podutil.go, PodRedirectionEnabled).
+        """
+        pod, name = one.created_pod(), one.namespace or "default"
+        of_pod, of_namespace = strings(mapping(pod["metadata"]).get("labels")), self.namespaces.get(name) or {}
+        who, mode = ("pod", of_pod) if DATAPLANE_LABEL in of_pod else ("Namespace", of_namespace)
+        if mode.get(DATAPLANE_LABEL) != AMBIENT or uses_host_network(pod):
+            return FuturePod(outlook=LEFT_OUT, pod=pod, reason=reason)
+        metadata = mapping(pod["metadata"])
+        programmed = {**metadata, "annotations": {**mapping(metadata.get("annotations")), REDIRECTION: "enabled"}}
+        by_label = f"label {DATAPLANE_LABEL}: {AMBIENT} of the {who}"
+        return FuturePod(outlook=BY_AGENT, pod={**pod, "metadata": programmed}, reason=by_label)
 
     def inject(self, one: Workload, reason: str) -> FuturePod:
         """Return the pod with what injection adds. Raises OptionError if the injector would refuse it."""
         pod, name = one.created_pod(), one.namespace or "default"
+        if self._makes_gateway(pod):
+            return FuturePod(outlook=INJECTED, pod=_as_gateway(pod), reason=f"{reason}; template {_GATEWAY}")
         try:
             result = inject_pod(pod, self.config, namespace=Namespace(name=name, labels=self.namespaces.get(name)), owner=one.owner)
         except InjectionError as error:
             raise OptionError(*split_message(str(error))) from None
         return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings)
+
+    def _makes_gateway(self, pod: Tree) -> bool:
+        """Whether Istio's template for gateways is asked for, which netinit's own configuration does not have."""
+        asked = strings(mapping(pod["metadata"]).get("annotations")).get(TEMPLATES, "")
+        return asked.strip() == _GATEWAY and _GATEWAY not in {*self.config.templates, *self.config.aliases}
 
     @cached_property
     def settings(self) -> dict[str, str]:

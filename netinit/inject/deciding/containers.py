@@ -8,6 +8,7 @@ from netinit.base.tree import Tree, mapping, sequence, string
 
 PROXY, INIT, VALIDATION, CORE_DUMP = "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"
 LISTS = ("containers", "initContainers")
+SIDECAR = "sidecar"  # the kind of proxy that a pod's rules redirect to
 TEMPLATE_LISTS = ("initContainers", "containers", "volumes", "imagePullSecrets")
 """The lists of a pod's spec that templates add to, in the status annotation's order."""
 
@@ -30,6 +31,21 @@ def find(items: Any, name: str) -> Tree | None:
 def find_proxy(spec: Tree) -> Tree | None:
     """Return the pod's istio-proxy, from its containers or (as a native sidecar) its init containers."""
     return find(spec.get("containers"), PROXY) or find(spec.get("initContainers"), PROXY)
+
+
+def other_kind(arguments: Any) -> str:
+    """Return what a proxy with these arguments is if it is no sidecar, such as `router` (a gateway), `waypoint` or `ztunnel`.
+
+    Such a proxy makes the pod's connections itself, and no agent programs its pod (istio cni/pkg/plugin/plugin.go, ProxyType).
+    """
+    words = [string(word) for word in sequence(arguments)[:2]]
+    return words[1] if len(words) > 1 and words[0] == "proxy" and words[1] != SIDECAR else ""
+
+
+def find_sidecar(spec: Tree) -> Tree | None:
+    """Return the pod's proxy, unless it is of another kind than a sidecar."""
+    proxy = find_proxy(spec)
+    return None if proxy is None or other_kind(proxy.get("args")) else proxy
 
 
 def all_containers(spec: Tree) -> list[Tree]:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError, ParseError
 from netinit.base.net import parse_address
+from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import ACCEPTED, CHECKS, PROXY_CONFIG, STATUS_PORT, known_keys, read_accepted
-from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy, named
+from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy, find_sidecar, named, other_kind
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload, workloads
@@ -54,6 +55,7 @@ TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
 OF_ANNOTATION = "annotation "  # begins what is said of one
 VALUE = "value "  # begins the name of a Helm value
 _OF_OPTIONS = frozenset(ANNOTATIONS)
+_TO_COMPLETE = (None, "", "auto")  # images of a proxy's container that the injection completes
 _JSON_VARIABLE = "ISTIO_METAJSON_"  # prefix of variables with several settings
 
 
@@ -67,14 +69,15 @@ class ContainerUser:
 
 
 INJECTED, BY_PLUGIN, LEFT_OUT, NOT_KNOWN = "injected", "cni", "none", "unknown"  # what becomes of a pod without a proxy
+BY_AGENT = "ambient"  # of one in an ambient mesh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuturePod:
     """A pod as it will be created.
 
-    `outlook`: INJECTED, BY_PLUGIN, LEFT_OUT or NOT_KNOWN; `reason`: what decides that. `settings`: the Helm value that sets an
-    option for all pods, by annotation.
+    `outlook`: INJECTED, BY_PLUGIN, BY_AGENT, LEFT_OUT or NOT_KNOWN; `reason`: what decides that. `settings`: the Helm value that
+    sets an option for all pods, by annotation.
     """
 
     outlook: str
@@ -98,7 +101,8 @@ class PodFacts:
     except the proxy. `shared_owners`: see `warnings`. `rule_changers`: those that may undo the interception. `accepted`: codes
     of accepted findings, with reasons. `in_doubt`: it is not known whether the pod will be injected; the options count if it is.
     `by_annotation`: an injector, a plugin or an agent makes its options of annotations. `proxy_ports`: see the function.
-    `may_mark`: a container besides the proxy may set firewall marks. `place`: where it stands in `file`.
+    `may_mark`: a container besides the proxy may set firewall marks. `other_proxy`: what its proxy is if it is no sidecar, such as
+    `router`. `place`: where it stands in `file`.
     """
 
     name: str
@@ -110,7 +114,7 @@ class PodFacts:
     host_network: bool = False
     programs: bool = True
     programmed_by: str = "init container"
-    intercepted: bool = True  # False on the host network, or without an init container and a proxy
+    intercepted: bool = True  # False on the host network, without an init container and a sidecar
     name_servers: tuple[str, ...] = ()
     only_these: bool = False
     has_tunnel: bool | None = None
@@ -124,6 +128,7 @@ class PodFacts:
     by_annotation: bool = False
     proxy_ports: tuple[int, ...] = PROXY_PORTS
     may_mark: bool = True
+    other_proxy: str = ""
 
 
 def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy | None = None) -> PodFacts:
@@ -143,10 +148,14 @@ def deciding_objects(trees: Iterable[Any]) -> list[Tree]:
 
 
 def is_as_created(pod: Tree) -> bool:
-    """Whether nobody adds anything to the pod any more: it has a proxy or an init container, or no network of its own."""
+    """Whether nobody adds anything to the pod any more: it has a proxy or an init container, or no network of its own.
+
+    A proxy without an image of its own is one that the injection completes: gateways, and sidecars with settings of the pod's.
+    """
     spec = mapping(pod["spec"])
-    of_a_mesh = find_init(spec) is not None or find_proxy(spec) is not None or is_ambient(pod) or read_status(pod) is not None
-    return of_a_mesh or uses_host_network(pod)
+    proxy = find_proxy(spec)
+    of_a_mesh = find_init(spec) is not None or is_ambient(pod) or read_status(pod) is not None
+    return of_a_mesh or (proxy is not None and proxy.get("image") not in _TO_COMPLETE) or uses_host_network(pod)
 
 
 def read_facts(one: Workload, base: Options, foresee: Foresee | None = None) -> PodFacts:
@@ -166,6 +175,8 @@ def read_facts(one: Workload, base: Options, foresee: Foresee | None = None) -> 
         return replace(facts, notes=(f"as the webhook would inject it ({future.reason})", *facts.notes))
     if future.outlook == BY_PLUGIN:
         return replace(facts, intercepted=True, notes=(f"as a CNI plugin would program it ({future.reason})",))
+    if future.outlook == BY_AGENT:
+        return replace(facts, notes=(f"as the ambient mesh's agent would program it ({future.reason})",))
     if future.outlook == NOT_KNOWN:
         return replace(facts, in_doubt=True, notes=(DOUBT,))
     return replace(facts, notes=(f"not injected: {future.reason}; nothing is intercepted",))
@@ -188,6 +199,9 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         by, options = "by a CNI plugin", _options_of_annotations(spec, annotations, base)
         lacks = "it has no init container of a mesh" if container is None else "its init container only checks the rules"
         note = f"{lacks}: assuming what a CNI plugin derives from its annotations"
+    kind = "" if container is not None or ambient else other_kind(mapping(find_proxy(spec)).get("args"))
+    if kind:
+        note = describe_other_proxy(kind)
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     applications, proxy = applications_of(spec, container), find_unnamed_proxy(spec, container, options)
@@ -201,7 +215,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         host_network=uses_host_network(pod),
         programs=programs,
         programmed_by=by,
-        intercepted=not uses_host_network(pod) and (container is not None or ambient or find_proxy(spec) is not None),
+        intercepted=not uses_host_network(pod) and (container is not None or ambient or find_sidecar(spec) is not None),
         name_servers=tuple(_addresses(mapping(spec.get("dnsConfig")).get("nameservers"))),
         only_these=spec.get("dnsPolicy") == "None",
         has_tunnel=has_tunnel(pod),
@@ -212,7 +226,13 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         by_annotation=not programs or read_status(pod) is not None,
         proxy_ports=proxy_ports(spec, annotations, proxy),
         may_mark=may_set_marks(pod),
+        other_proxy=kind,
     )
+
+
+def describe_other_proxy(kind: str) -> str:
+    """Say what a proxy that is no sidecar means for the pod's connections."""
+    return f"its proxy is a {shorten(kind)}, not a sidecar: it makes the pod's connections itself, and no rules redirect them"
 
 
 def _annotations(pod: Tree) -> dict[str, str]:

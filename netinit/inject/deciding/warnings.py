@@ -17,7 +17,17 @@ from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, shown, string, strings
 from netinit.inject.deciding.annotations import STATUS, UNCAPTURED_INIT
-from netinit.inject.deciding.containers import CORE_DUMP, PROXY, VALIDATION, effective_security, find, find_proxy, named
+from netinit.inject.deciding.containers import (
+    CORE_DUMP,
+    PROXY,
+    VALIDATION,
+    effective_security,
+    find,
+    find_proxy,
+    find_sidecar,
+    named,
+    other_kind,
+)
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.option_findings import NO_EFFECT, PROXY_OWNER
@@ -122,6 +132,8 @@ def pod_findings(pod: Tree, *, with_rights: bool = True) -> tuple[PodFinding, ..
     if uses_host_network(pod):
         of_init = init is not None and not only_validates(init)
         return (_on_host_network(init if of_init else None),)
+    if init is None and other_kind(mapping(find_proxy(spec)).get("args")):
+        return ()  # no rules are there to miss, or to change
     if init is None:
         sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
         return tuple(_errors_first([_WITHOUT_RULES, *sharing, *_without_rules_in_ambient(pod), *rights]))
@@ -183,7 +195,7 @@ def _running_with_rules(pod: Tree) -> list[Tree]:
     """Return the containers that run with the rules, as far as the pod shows who programs it."""
     spec = mapping(pod.get("spec"))
     init = find_init(spec)
-    by_plugin = only_validates(init) if init is not None else is_ambient(pod) or find_proxy(spec) is not None
+    by_plugin = only_validates(init) if init is not None else is_ambient(pod) or find_sidecar(spec) is not None
     return running_with_rules(spec, init, by_plugin=by_plugin)
 
 

@@ -193,8 +193,10 @@ def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | Non
         yield Piece(kinds.RESOLVED, region, part, cause)
         return
     if region and not subject.is_of_another_mesh and cause and (not origin or part.condition.translated):
-        yield Piece(kinds.FOREIGN, region, part, cause)
-        return
+        changed = region if part.condition.translated or _may_act_on_udp(subject) else region & valued(space, Dim.PROTOCOL, "tcp")
+        if changed:
+            yield Piece(kinds.FOREIGN, changed, part, cause)
+        region, cause, origin = region - changed, None, None  # the rest goes the same way without the foreign rule
     if region and not subject.is_of_another_mesh and part.condition.policy_routed:
         yield Piece(_kind_of_marks(subject), region, part, cause, "tproxy_mark")
         return
@@ -216,6 +218,12 @@ def _passing(subject: PodRules, part: Part, region: Region, cause: RuleHit | Non
         yield from _passing_rule(subject, Piece(kind, handled, part, cause, origin.option, cause.rules[0].label(subject.origins)))
     if others := outside - handled:
         yield Piece(kinds.NOT_TCP, others, part, cause if subject.is_of_another_mesh else None)
+
+
+def _may_act_on_udp(subject: PodRules) -> bool:
+    """Whether the pod's own rules do anything to datagrams, as far as it is known what made them."""
+    found = subject.options.values()
+    return not found or any(one.redirect_dns or one.reject_quic or one.redirect_outbound_udp for one in found)
 
 
 def _passing_rule(subject: PodRules, piece: Piece) -> Iterator[Piece]:
@@ -266,6 +274,9 @@ def _uncaptured(subject: PodRules, part: Part, streams: Region) -> Iterator[Piec
                 streams -= found
         if not streams:
             return
+    if subject.is_gateway:
+        yield Piece(kinds.PROXY, streams, part, reason=subject.outside)
+        return
     option = _option_of(options, space)
     label = subject.origins.get(option, Interception.flag(option).label) if option else ""
     yield Piece(kinds.UNCAPTURED, streams, part, option=option, label=label, reason=subject.outside)

@@ -12,9 +12,9 @@ from netinit.live.recipients import (
     APPLICATION_ABSENT,
     APPLICATION_ELSEWHERE,
     APPLICATION_ON_LOOPBACK,
+    NOT_THE_PROXY,
     OF_ALL,
     OF_ONE,
-    PROXY,
     PROXY_ABSENT,
     PROXY_ELSEWHERE,
     PROXY_NOT_TRANSPARENT,
@@ -27,7 +27,6 @@ from netinit.questions.explain import REPAIR
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
-from netinit.questions.why.start_up import PORT_TAKEN
 from netinit.questions.why.steps import Step, failed, passed, unknown
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED
 
@@ -51,7 +50,7 @@ PAST_THE_PROXY = FindingKind(
 RULES, LISTENERS, ROUTES, CONNTRACK = "rules", "listeners", "routes", "conntrack"
 Explain = Callable[[Question], Tree]
 """Answers a question with the object of netinit/data/explain.schema.json. Raises NetinitError."""
-KINDS = {kind.code: kind for kind in (*OF_ONE.values(), *OF_ALL.values())}  # of who listens
+KINDS = {kind.code: kind for kind in (*OF_ONE.values(), *OF_ALL.values(), NOT_THE_PROXY)}  # of who listens
 REMEDIES = {
     PROXY_ABSENT: "see why the proxy is not up; to wait for it: holdApplicationUntilProxyStarts, or a native sidecar",
     PROXY_ELSEWHERE: "let the proxy listen on all addresses of both families, or turn off capture of the family",
@@ -60,9 +59,9 @@ REMEDIES = {
     APPLICATION_ON_LOOPBACK: "let the application listen on 0.0.0.0 or [::] instead of 127.0.0.1",
     APPLICATION_ELSEWHERE: "let the application listen on 0.0.0.0 or [::]",
     QUEUE_FULL: "the program does not accept: it hangs, is too slow, or its backlog is too short",
+    NOT_THE_PROXY: "let the application listen on another port; if it is the proxy, let it run as the user that the rules exempt",
     RESOLVER_ABSENT: 'set ISTIO_META_DNS_CAPTURE: "true" for the proxy (proxyMetadata), or do not capture DNS',
 }
-OF_OTHER_NAMESPACES = 65536  # ids from here on are those of a pod with a user namespace of its own, as its node sees them
 _ENDED = ("refused", "unanswered", "passed")
 
 
@@ -174,23 +173,12 @@ def _judge_listeners(one: ConnectionAnswer, pod: PodInQuestion) -> Iterator[Step
     for listener in one.listeners[:MAX_LISTED]:
         kind, text = KINDS.get(string(listener.get("code"))), string(listener.get("text"))
         about = f"the {string(listener.get('who'))}"
-        if not kind and _is_not_proxy_s(listener, pod):
-            remedy = "let the application listen on another port; if it is the proxy, let it run as the user that the rules exempt"
-            yield failed(LISTENERS, PORT_TAKEN, text, about, remedy=remedy)
-        elif not kind:
+        if not kind:
             yield passed(LISTENERS, text, about)
-        elif listener.get("outcome") in _ENDED:
+        elif listener.get("outcome") in _ENDED or kind == NOT_THE_PROXY:
             yield failed(LISTENERS, kind, text, about, remedy=REMEDIES.get(kind, ""), shown_by=_show_proxy(pod, kind))
         else:
             yield unknown(LISTENERS, text, about, kind=kind)
-
-
-def _is_not_proxy_s(listener: Tree, pod: PodInQuestion) -> bool:
-    """Whether a process of another user has the proxy's port. In TPROXY the proxy may be root."""
-    users = [one for one in sequence(listener.get("users")) if isinstance(one, int)]
-    if listener.get("who") != PROXY or not users or pod.facts is None or pod.facts.options.inbound_mode == "TPROXY":
-        return False
-    return max(users) < OF_OTHER_NAMESPACES and not {*users} & {*pod.facts.options.proxy_uids}
 
 
 def _show_proxy(pod: PodInQuestion, kind: FindingKind) -> str:

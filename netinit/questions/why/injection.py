@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.findings import FindingKind
-from netinit.inject.deciding.podfile import LEFT_OUT
+from netinit.inject.deciding.podfile import BY_AGENT, LEFT_OUT, describe_other_proxy
 from netinit.inject.deciding.warnings import HOST_NETWORK, NOT_PROGRAMMED
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.questions.why.pods import AS_CREATED, PodInQuestion
@@ -30,8 +30,11 @@ def examine_injection(pod: PodInQuestion) -> Iterator[Step]:
         yield unknown(NAME, text, pod.title, remedy="remove hostNetwork: true if it is to be in the mesh", kind=HOST_NETWORK)
     elif pod.in_mesh is None:
         yield unknown(NAME, pod.facts.notes[0], pod.title, shown_by=_ask_cluster(pod), kind=NOT_PROGRAMMED)
+    elif pod.is_gateway:
+        yield passed(NAME, describe_other_proxy(pod.facts.other_proxy), pod.title)
     elif pod.in_mesh:
-        by = f"injected: {pod.reason}" if pod.outlook != AS_CREATED else f"its traffic is captured ({pod.facts.programmed_by})"
+        of_outlook = {AS_CREATED: f"its traffic is captured ({pod.facts.programmed_by})", BY_AGENT: pod.facts.notes[0]}
+        by = of_outlook.get(pod.outlook, f"injected: {pod.reason}")
         yield passed(NAME, by, pod.title)
     else:
         yield failed(

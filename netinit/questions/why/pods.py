@@ -75,7 +75,12 @@ class PodInQuestion(Record):
         """Whether a proxy takes its traffic; None if that is not known."""
         if self.facts is None or self.facts.in_doubt or self.outlook == NOT_KNOWN:
             return None
-        return self.facts.intercepted and not self.host_network
+        return (self.facts.intercepted or self.is_gateway) and not self.host_network
+
+    @property
+    def is_gateway(self) -> bool:
+        """Whether its proxy is no sidecar, and makes the pod's connections itself."""
+        return self.facts is not None and bool(self.facts.other_proxy)
 
     @property
     def proxy(self) -> Tree | None:

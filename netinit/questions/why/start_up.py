@@ -92,7 +92,7 @@ def examine_init_containers(pod: PodInQuestion, asked: WhyQuestion) -> Iterator[
 def examine_order(pod: PodInQuestion) -> Iterator[Step]:
     """Say whether the application waits for the proxy."""
     proxy = pod.proxy
-    if proxy is None:
+    if proxy is None or pod.is_gateway:
         return
     if pod.has_native_sidecar:
         yield passed(ORDER, "the proxy is a native sidecar, which starts before the application", pod.title)

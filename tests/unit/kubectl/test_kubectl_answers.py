@@ -175,6 +175,9 @@ class TestRows:
         host = self.look({"hostNetwork": True, "containers": [{"name": "app"}]})
         assert host == (EMPTY_ROW | {"reason": "on its node's network"}, None)
 
+    def test_a_gateway_has_no_row_because_no_rules_are_planned_for_it(self):
+        assert self.look({"containers": [{"name": "istio-proxy", "image": "p", "args": ["proxy", "router"]}]}) == (None, None)
+
     def test_a_pod_of_the_mesh_has_its_options(self):
         agent = Agent()
         found, facts = self.look(INIT, meshed=False, agent=agent)

@@ -48,6 +48,15 @@ def test_a_pod_with_its_proxy_has_nothing_to_be_said():
     assert told(pod(*PROXIES, DUAL.replace(port=9090, uid=1000), LOCAL.replace(port=15000, uid=1337))) == []
 
 
+@pytest.mark.parametrize(("uid", "code"), [(1000, "NI380"), (1337, ""), (0, ""), (201337, "")])
+def test_a_program_of_another_user_on_the_proxy_s_port_is_said_unless_it_may_be_the_proxy_by_its_group(uid, code):
+    said = told(pod(DUAL.replace(uid=uid), DUAL.replace(port=15006)))
+    assert ["NI380" in line and "15001 (uid 1000) gets it, and the proxy's user is 1337" in line for line in said] == [True] * bool(code), said
+    assert [one.rule for one in require(examine_pod(pod(DUAL.replace(uid=uid), PROXIES[1]), planned(), "nftables"))] == [
+        "[::]:15001 (uid 1000) gets it, and the proxy's user is 1337: the connection is accepted"
+    ] * bool(code)
+
+
 def test_what_is_the_same_for_several_families_and_ways_is_said_once():
     assert told(pod()) == [
         "then: nothing listens on 15001 (the proxy is not up): the connection is refused (NI301)",

@@ -182,6 +182,21 @@ def test_a_foreign_rule_that_takes_packets_out_of_tracking_is_named():
     assert "CT --notrack" in first.because[0]
 
 
+@pytest.mark.parametrize(("flags", "rule", "kind"), [
+    ("", "-p udp -m udp --dport 6081 -j CT --notrack", None),
+    ("", "-p icmp -j CT --notrack", None),
+    ("", "-p tcp -m tcp --dport 25 -j CT --notrack", "foreign"),
+    ("--redirect-dns --capture-all-dns", "-p udp -m udp --dport 53 -j CT --notrack", "unknown"),  # both are at the same priority
+    ("--reject-quic", "-p udp -m udp --dport 443 -j CT --notrack", "foreign"),
+])  # fmt: skip
+def test_a_foreign_rule_about_datagrams_is_no_bypass_where_the_pods_rules_leave_them_alone(flags, rule, kind):
+    text = f"*raw\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT {rule}\nCOMMIT\n"
+    subject = subject_of(f"{SIDECAR} --ipv6 off {flags}".strip())
+    foreign = {IPV4: load_listing(parse_listing(text), IPV4), IPV6: load_listing(parse_listing(""), IPV6)}
+    rows = bypasses(audit(replace(subject, rulesets={**subject.rulesets, "iptables-nft": foreign})))
+    assert [one for one in named(rows) if one in ("foreign", "unknown")][:1] == [kind] * bool(kind), named(rows)
+
+
 def places(**ports):
     """A pod where several places redirect all TCP, each to its port."""
     listings = {name: SENDS_AWAY.format(rules=f"-A OUTPUT -p tcp -j REDIRECT --to-ports {port}") for name, port in ports.items()}
