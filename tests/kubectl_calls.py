@@ -8,7 +8,7 @@ from pathlib import Path
 FAKE = Path(__file__).parent / "kubectl"
 WEB = "web-6d4cf56db6-2xk9p"
 POD = f"get pod {WEB} -n shop --ignore-not-found -o json"
-PODS = "get pods -n shop --ignore-not-found -o json"
+PODS = "get --raw /api/v1/namespaces/shop/pods?limit=500"
 DEPLOYMENT = [
     {"words": "get deployment web -n shop *", "file": "deployment-web.json"},
     {"words": "get pods -n shop -l app=web *", "file": "pods-web.json"},

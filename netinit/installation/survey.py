@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from netinit.base.errors import ClusterError
 from netinit.base.tree import Tree, mapping, sequence
 from netinit.installation.linting import CA_CONFIG_MAP, HOOKS, find_hooks, metadata_of
@@ -51,12 +53,19 @@ def find_workloads(context: str, kubeconfig: str, namespace: str) -> list[Tree]:
     """Return the workloads not owned by another one; in all namespaces if `namespace` is empty. Raises ClusterError."""
 
     async def ask(client: Reads) -> list[Tree]:
-        return [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace)]
+        return [tree for resource in _WORKLOADS for tree in await _list(client, resource, namespace, keep=_is_unowned)]
 
-    found = open_cluster(kubeconfig=kubeconfig, context=context)(ask)
-    owners = [sequence(metadata_of(tree).get("ownerReferences")) for tree in found]
-    return [tree for tree, of in zip(found, owners, strict=True) if not any(mapping(one).get("kind") in _CONTROLLERS for one in of)]
+    found: list[Tree] = open_cluster(kubeconfig=kubeconfig, context=context)(ask)
+    return found
 
 
-async def _list(client: Reads, resource: Resource, namespace: str = "", *, fields: str = "") -> list[Tree]:
-    return [resource.typed(tree) for tree in (await client.list(resource, namespace, fields=fields))[0]]
+def _is_unowned(tree: Tree) -> bool:
+    return not any(mapping(one).get("kind") in _CONTROLLERS for one in sequence(metadata_of(tree).get("ownerReferences")))
+
+
+async def _list(
+    client: Reads, resource: Resource, namespace: str = "", *, fields: str = "", keep: Callable[[Tree], bool] = bool
+) -> list[Tree]:
+    """List those objects that `keep` is true of: a cluster's pods are many, and few of them are theirs."""
+    found, _ = await client.list(resource, namespace, fields=fields, keep=lambda tree: resource.typed(tree) if keep(tree) else None)
+    return found

@@ -36,10 +36,13 @@ else:
         _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
         _restype_ = _Status
 
+    _found: dict[str, Any] = {}  # finding one takes longer than most calls
+
     def _call(name: str, *arguments: Any) -> tuple[int, int]:
-        process: Any = None  # its own libraries: dlopen(3) with no name
-        called: Any = _Function(_ctypes.dlsym(_ctypes.dlopen(process, 2), name))  # RTLD_NOW of dlfcn.h
-        done = called(*[_share(one) if isinstance(one, Buffer) else one for one in arguments])
+        if name not in _found:
+            process: Any = None  # its own libraries: dlopen(3) with no name
+            _found[name] = _Function(_ctypes.dlsym(_ctypes.dlopen(process, 2), name))  # RTLD_NOW of dlfcn.h
+        done = _found[name](*[_share(one) if isinstance(one, Buffer) else one for one in arguments])
         return done, _ctypes.get_errno()
 
     def _share(buffer: Buffer) -> Any:

@@ -10,15 +10,15 @@ import os
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from netinit.base.errors import BackendUnavailableError, ClusterError, ConfigError, NetinitError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
 from netinit.kernel import run
 from netinit.kube.kubectl_program import find_kubectl_program
-from netinit.kube.resources import NOT_FOUND, Resource
+from netinit.kube.resources import NOT_FOUND, PAGE, Resource
 
 _MAX_BYTES = 64 << 20  # of an answer, as in netinit.kube.client
 _FORBIDDEN = 403
@@ -50,11 +50,20 @@ class KubectlReader:
         """Get one object. Raises ClusterError, with status NOT_FOUND if there is none."""
         return self._read(resource.path(namespace, name))
 
-    async def list(self, resource: Resource, namespace: str = "", *, fields: str = "") -> tuple[list[Tree], str]:
-        """List objects; also returns their resourceVersion."""
-        page = self._read(resource.path(namespace) + (f"?fieldSelector={quote(fields, safe='')}" if fields else ""))
-        version = string(mapping(page.get("metadata")).get("resourceVersion"))
-        return [item for item in sequence(page.get("items")) if isinstance(item, dict)], version
+    async def list(
+        self, resource: Resource, namespace: str = "", *, fields: str = "", keep: Callable[[Tree], Any] = lambda tree: tree
+    ) -> tuple[list[Any], str]:
+        """List objects, page by page, as what `keep` returns of each but None; also returns their resourceVersion."""
+        found: list[Any] = []
+        query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
+        while True:
+            page = self._read(f"{resource.path(namespace)}?{urlencode(query)}")
+            items = [item for item in sequence(page.get("items")) if isinstance(item, dict)]
+            found += [kept for item in items if (kept := keep(item)) is not None]
+            metadata = mapping(page.get("metadata"))
+            query["continue"] = string(metadata.get("continue"))
+            if not query["continue"]:
+                return found, string(metadata.get("resourceVersion"))
 
     def _read(self, path: str) -> Tree:
         try:

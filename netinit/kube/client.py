@@ -25,9 +25,8 @@ from netinit.base.errors import ClusterError
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
 from netinit.kube.access import Access, Credentials, make_context
-from netinit.kube.resources import EVENTS, GONE, MERGE_PATCH, NOT_FOUND, Resource, name_of
+from netinit.kube.resources import EVENTS, GONE, MERGE_PATCH, NOT_FOUND, PAGE, Resource, name_of
 
-_PAGE = 500  # objects of a list at a time
 _MAX_BYTES = 64 << 20  # bytes of an answer
 _MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
 _REFUSED = 400
@@ -65,13 +64,16 @@ class Client:
         """Get one object. Raises ClusterError, with status NOT_FOUND if there is none."""
         return await self._ask("GET", resource.path(namespace, name))
 
-    async def list(self, resource: Resource, namespace: str = "", *, fields: str = "") -> tuple[list[Tree], str]:
-        """List objects, page by page; also returns their resourceVersion."""
-        found: list[Tree] = []
-        query = {"limit": str(_PAGE), **({"fieldSelector": fields} if fields else {})}
+    async def list(
+        self, resource: Resource, namespace: str = "", *, fields: str = "", keep: Callable[[Tree], Any] = lambda tree: tree
+    ) -> tuple[list[Any], str]:
+        """List objects, page by page, as what `keep` returns of each but None; also returns their resourceVersion."""
+        found: list[Any] = []
+        query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
         while True:
             page = await self._ask("GET", resource.path(namespace), query)
-            found += [item for item in sequence(page.get("items")) if isinstance(item, dict)]
+            items = [item for item in sequence(page.get("items")) if isinstance(item, dict)]
+            found += [kept for item in items if (kept := keep(item)) is not None]
             metadata = mapping(page.get("metadata"))
             query["continue"] = string(metadata.get("continue"))
             if not query["continue"]:
@@ -287,7 +289,7 @@ class Cache:
         while True:
             try:
                 if not self._version:
-                    self._take(*await self.client.list(self.resource, self.namespace, fields=self.fields))
+                    self._take(*await self.client.list(self.resource, self.namespace, fields=self.fields, keep=self._keep))
                 await self._follow()
                 errors = 0
             except ClusterError as error:
@@ -306,10 +308,13 @@ class Cache:
                 pause = min(_MAX_PAUSE, _FIRST_PAUSE * 2.0 ** min(errors - 1, 10))
                 await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
-    def _take(self, found: Sequence[Tree], version: str) -> None:
+    def _keep(self, tree: Tree) -> tuple[tuple[str, str], Any] | None:
+        kept = self.keep(tree)
+        return None if kept is None else (name_of(tree), kept)
+
+    def _take(self, found: Sequence[tuple[tuple[str, str], Any]], version: str) -> None:
         """Replace all items by what is remembered of the listed objects."""
-        kept = {name_of(tree): self.keep(tree) for tree in found}
-        self.items = {key: value for key, value in kept.items() if value is not None}
+        self.items = dict(found)
         self._version = version
         self.error = ""
         self._synced.set()

@@ -18,8 +18,10 @@ class Reads(Protocol):
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Tree:
         """Get one object."""
 
-    async def list(self, resource: Resource, namespace: str = "", *, fields: str = "") -> tuple[list[Tree], str]:
-        """List objects; also returns their resourceVersion."""
+    async def list(
+        self, resource: Resource, namespace: str = "", *, fields: str = "", keep: Callable[[Tree], Any] = lambda tree: tree
+    ) -> tuple[list[Any], str]:
+        """List objects, as what `keep` returns of each but None; also returns their resourceVersion."""
 
 
 def open_cluster(*, kubeconfig: str, context: str) -> Callable[[Callable[[Any], Awaitable[Any]]], Any]:

@@ -9,6 +9,7 @@ from netinit.base.tree import Tree, mapping, string
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
+PAGE = 500  # objects of a list at a time
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -14,10 +16,12 @@ from netinit.cli.console import answer_either
 from netinit.cli.values import OneOf
 from netinit.inject.deciding.podfile import PodFacts, read_object
 from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL
+from netinit.kube.resources import PODS
 from netinit.kubectl.common_options import cluster_options
-from netinit.kubectl.objects import ClusterPod, read_pods
+from netinit.kubectl.objects import ClusterPod, read_pod
 from netinit.kubectl.program import Kubectl
 from netinit.kubectl.sources import AgentSource, PodQuestion, ask_child
+from netinit.options import Options
 from netinit.questions.audit import kinds
 from netinit.questions.audit.report import examine, to_object
 from netinit.questions.rule_sources import find_planned
@@ -45,51 +49,82 @@ def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywher
     """
     if everywhere and namespace:
         raise OptionError("-A: means all namespaces; leave out --namespace")
-    where = ("-A",) if everywhere else ("-n", namespace) if namespace else ()
-    pods = read_pods(kubectl.get("pods", *where))
-    meshed, notes = _find_meshed_namespaces(kubectl, sorted({pod.namespace for pod in pods}), everywhere)
-    agent = AgentSource(kubectl, agent_namespace)
-    rows = _look_at_all(pods, agent, meshed)
-    answer_either({"pods": rows, "notes": notes}, render_rows(rows), as_json=form == JSON, notes=notes)
+    agent, meshed = AgentSource(kubectl, agent_namespace), MeshedNamespaces(kubectl, everywhere=everywhere)
+    rows = _look_at_all(_list_pods(kubectl, namespace, everywhere=everywhere), agent, meshed)
+    answer_either({"pods": rows, "notes": meshed.notes}, render_rows(rows), as_json=form == JSON, notes=meshed.notes)
     return DriftError.exit_code if any(row["rules"] == DIFFERENT for row in rows) else 0
 
 
-def _find_meshed_namespaces(kubectl: Kubectl, names: list[str], everywhere: bool) -> tuple[set[str], list[str]]:
-    """Namespaces with injection, and what could not be determined."""
-    try:
-        every = sequence(kubectl.get("namespaces").get("items")) if everywhere else None
-        listed = [kubectl.get("namespace", name) for name in names] if every is None else every
-    except ClusterError as error:
-        return set(), [f"only pods that have a proxy are listed: {error}"]
-    found = set()
-    for metadata in (mapping(mapping(one).get("metadata")) for one in listed):
-        labels = strings(metadata.get("labels"))
-        if labels.get(REVISION_LABEL) or labels.get(INJECTION_LABEL) == "enabled":
-            found.add(string(metadata.get("name")))
-    return found, []
+def _list_pods(kubectl: Kubectl, namespace: str, *, everywhere: bool) -> Iterator[ClusterPod]:
+    """Yield the pods, read page by page; all at once where only kubectl knows the namespace."""
+    pages = kubectl.list_pages(PODS, namespace) if everywhere or namespace else [sequence(kubectl.get("pods").get("items"))]
+    yield from (read_pod(tree) for page in pages for tree in page)
 
 
-def _look_at_all(pods: list[ClusterPod], agent: AgentSource, meshed: set[str]) -> list[Row]:
+class MeshedNamespaces:
+    """Namespaces with injection, and in `notes` what could not be determined."""
+
+    def __init__(self, kubectl: Kubectl, *, everywhere: bool) -> None:
+        self.notes: list[str] = []
+        self._kubectl = kubectl
+        self._known: dict[str, bool] = {}
+        if everywhere:
+            self._read(lambda: sequence(kubectl.get("namespaces").get("items")))
+
+    def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
+        if name not in self._known and not self.notes:
+            self._read(lambda: [self._kubectl.get("namespace", name)])
+        return self._known.setdefault(name, False)
+
+    def _read(self, read: Callable[[], list[Any]]) -> None:
+        try:
+            for metadata in (mapping(mapping(one).get("metadata")) for one in read()):
+                labels = strings(metadata.get("labels"))
+                is_meshed = bool(labels.get(REVISION_LABEL)) or labels.get(INJECTION_LABEL) == "enabled"
+                self._known[string(metadata.get("name"))] = is_meshed
+        except ClusterError as error:
+            self.notes = [f"only pods that have a proxy are listed: {error}"]
+
+
+@dataclass(frozen=True, slots=True)
+class InterceptedPod:
+    """What is kept of an injected pod until all are listed: no tree; `facts` are shared by pods that are intercepted alike."""
+
+    pod: ClusterPod
+    facts: PodFacts
+    is_starting: bool
+
+
+def _look_at_all(pods: Iterable[ClusterPod], agent: AgentSource, meshed: Container[str]) -> list[Row]:
     """A row for each pod of the mesh. Agents are asked twice: about all rules, then about those that differ."""
     rows: dict[str, Row] = {}
-    found: dict[str, tuple[ClusterPod, PodFacts]] = {}
+    found: dict[str, InterceptedPod] = {}
+    alike: dict[Any, PodFacts] = {}
     for pod in pods:
         row, facts = _look(pod, agent, meshed=pod.namespace in meshed)
         if row:
             rows[pod.title] = row
         if facts and not pod.ended:
-            found[pod.title] = pod, facts
-    agent.prepare([(pod, _question("verify", facts)) for pod, facts in found.values()])
-    for title, (pod, facts) in found.items():
-        rows[title] |= _verify(pod, facts, agent)
-        if pod.is_starting and rows[title]["rules"] in (DIFFERENT, NOT_READ):
+            shared = alike.setdefault(_describe_interception(facts), facts)
+            found[pod.title] = InterceptedPod(replace(pod, tree={}), shared, pod.is_starting)
+    agent.prepare([(one.pod, _question("verify", one.facts)) for one in found.values()])
+    for title, one in found.items():
+        rows[title] |= _verify(one.pod, one.facts, agent)
+        if one.is_starting and rows[title]["rules"] in (DIFFERENT, NOT_READ):
             rows[title] |= {"rules": STARTING, "differences": [], "listeners": []}
     differ = [found[title] for title, row in rows.items() if row["rules"] == DIFFERENT]
-    agent.prepare([(pod, _question("audit", facts)) for pod, facts in differ])
+    agent.prepare([(one.pod, _question("audit", one.facts)) for one in differ])
     seen: dict[Any, Row] = {}
-    for title, (pod, facts) in found.items():
-        rows[title] |= _audit(pod, facts, agent, seen, live=rows[title]["rules"] == DIFFERENT)
+    for title, one in found.items():
+        rows[title] |= _audit(one.pod, one.facts, agent, seen, live=rows[title]["rules"] == DIFFERENT)
     return list(rows.values())
+
+
+def _describe_interception(facts: PodFacts) -> tuple[Options, tuple[bool, ...]]:
+    """What rules and their audit follow from."""
+    return facts.options, tuple(":" in address for address in facts.addresses)
 
 
 def _look(pod: ClusterPod, agent: AgentSource, *, meshed: bool) -> tuple[Row | None, PodFacts | None]:
@@ -143,7 +178,7 @@ def _audit(pod: ClusterPod, facts: PodFacts, agent: AgentSource, seen: dict[Any,
             return _summarize(mapping(next(iter(sequence(found.tree.get("pods"))), {})))
         except NetinitError:
             return {}
-    key = (facts.options, tuple(":" in address for address in facts.addresses))
+    key = _describe_interception(facts)
     if key not in seen:
         try:
             seen[key] = ask_child(lambda: _summarize(to_object(examine(find_planned(facts=facts), ()), full=False)))

@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
+from urllib.parse import urlencode
 
 from netinit.base.errors import ClusterError, NetinitError
 from netinit.base.sanitize import shorten
-from netinit.base.tree import Tree
+from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kernel.run import Finished
+from netinit.kube.resources import PAGE, Resource
 
 if sys.platform == "linux":
     from netinit.kernel import run
@@ -24,6 +26,7 @@ else:
 MAX_BYTES = 256 << 20  # per answer; a thousand pods are about 20 MiB
 MAX_FOLLOWED_BYTES = 64 << 20  # of all that a followed program prints
 MAX_ERROR = 400  # characters of an error that are shown
+_MAX_AT_ONCE = 32  # commands; each takes some 40 MiB, and a cluster has a thousand nodes whose agents are asked
 _PAUSE = 0.1  # seconds between two reads of a followed program's output
 _ENDING = 10.0  # seconds that it may take to end
 
@@ -90,9 +93,11 @@ class Kubectl:
         return self.ask_all([(words, "")])[0]
 
     def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[Finished]:
-        """Run several kubectl commands concurrently, each with its standard input, for at most 30 + `extra` s. Raises NetinitError."""
+        """Run kubectl commands, some concurrently, each with its standard input, for at most 30 + `extra` s. Raises NetinitError."""
         jobs = [(self.program, (*words[:1], *self.flags, *words[1:]), text) for words, text in asked]
-        found = run.run_all(jobs, environment=self.environ, waits=int(extra * 10**9))
+        found = []
+        for first in range(0, len(jobs), _MAX_AT_ONCE):
+            found += run.run_all(jobs[first : first + _MAX_AT_ONCE], environment=self.environ, waits=int(extra * 10**9))
         for one in found:
             if isinstance(one, NetinitError):
                 raise one
@@ -113,6 +118,22 @@ class Kubectl:
         """What `get` returns or raises for each of these words; kubectl runs for all of them at once."""
         done = self.ask_all([(_list(words), "") for words in asked])
         return [self._read(words, one) for words, one in zip(asked, done, strict=True)]
+
+    def list_pages(self, resource: Resource, namespace: str = "") -> Iterator[list[Tree]]:
+        """Yield the objects of a namespace, or of all, page by page, so that neither kubectl nor this process holds all.
+
+        `kubectl get -o json` prints nothing before it has all of them. Raises ClusterError.
+        """
+        query = {"limit": str(PAGE)}
+        while True:
+            words = "--raw", f"{resource.path(namespace)}?{urlencode(query)}"
+            page = self._read(words, self.ask("get", *words))
+            if isinstance(page, ClusterError):
+                raise page
+            yield [one for one in sequence(page.get("items")) if isinstance(one, dict)]
+            query["continue"] = string(mapping(page.get("metadata")).get("continue"))
+            if not query["continue"]:
+                return
 
     def _read(self, words: Sequence[str], done: Finished) -> Tree | ClusterError:
         what = f"kubectl get {' '.join(words)}"

@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from netinit.base.errors import ChildLostError, NetinitError, NoNamespaceError
+from netinit.base.errors import ChildLostError, NetinitError, NoNamespaceError, OptionError
 from netinit.kernel import answers, children, notifications
 from netinit.kernel.children import Child, ChildError
 from netinit.node import jobs
@@ -135,6 +135,8 @@ class Programmer:
 
     def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
         kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
+        with contextlib.suppress(OptionError):  # which the child reports
+            accepted.job.read_ahead()
         known, made = self.known.get(_subject(accepted.job), ("", 0.0))
         known = known if time.monotonic() - made < _LONGEST else ""
         what = _PROGRAMMING if accepted.job.kind in (jobs.APPLY, jobs.REMOVE) else _CHECKING
@@ -220,9 +222,11 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
             messages = (*done.warnings, *done.notes, *([done.unended] if done.unended else []))
             return JobResult(backend=done.backend, changed=done.changed, warnings=messages)
         if job.kind == jobs.VERIFY:
-            report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), _read_judgement(known))
+            last = _read_judgement(known)
+            report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), last)
             found = tuple(difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES])
-            judgement = answers.encode(report.judgement).decode() if report.judgement else ""
+            judged = report.judgement
+            judgement = "" if judged is None else known if judged is last else answers.encode(judged).decode()
             return JobResult(
                 backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement,
                 generation=report.generation,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -264,6 +266,7 @@ RIGHTS = {
 }
 BY_AGENT, BY_CONTAINER = "live rules, read through the node agent netinit-system/netinit-node-", "live rules, read by the ephemeral container netinit-"
 BY_MANIFEST = "only the pod's manifest: what the rules should be; the live ones were not read"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 DEBUG_IMAGE = "localhost/netinit:debug"  # of another tag than `latest`, which is pulled always
 
 
@@ -408,6 +411,52 @@ def test_fix_leaves_the_rules_of_who_may_only_look(cluster, runtime, shop):
     assert "as planned" in netinit(cluster, "ann", "verify", "web-b")
 
 
+def find_pid(pod):
+    """The process id of a container of the pod, as docs/install.md finds it: the pod's uid is in the name of its control group."""
+    uid = pod["metadata"]["uid"]
+    listed = subprocess.run(["sh", "-c", 'grep -Els "$1" /proc/[0-9]*/cgroup', "sh", f"{uid}|{uid.replace('-', '_')}"], capture_output=True, text=True, check=False)
+    return listed.stdout.split()[0].split("/")[2]
+
+
+def debug_node(plane, *words):
+    """What netinit's image says and how it ends as a debug container of the node: root, in the node's namespaces of processes and networks."""
+    options = ("--image", DEBUG_IMAGE, "--profile=sysadmin", f"--custom={EXAMPLES / 'kubectl-debug.yaml'}", "--attach", "--arguments-only")
+    status, out, err = plane.kubectl("debug", f"node/{NODE}", "-n", "open", *options, "--", *words)
+    assert status == 0, (out, err)
+    name = re.search(rf"node-debugger-{NODE}-[a-z0-9]+", out + err)[0]
+    path = f"/api/v1/namespaces/open/pods/{name}"
+    plane.until(lambda: plane.ask("GET", path)["status"]["phase"] in {"Succeeded", "Failed"}, f"{words} end", SECONDS)
+    pod = plane.ask("GET", path)
+    logs = plane.kubectl("logs", "-n", "open", name)
+    plane.ask("DELETE", f"{path}?gracePeriodSeconds=0")
+    assert logs[0] == 0, logs
+    return state_of(pod, "debugger")["terminated"]["exitCode"], logs[1], out + err
+
+
+def test_a_debug_container_of_the_node_verifies_explains_and_programs_a_pod_by_a_process_id(cluster, runtime, shop):
+    """The image has one executable and no shell."""
+    pid = find_pid(shop["web-b"])
+    code, told, attached = debug_node(cluster, "verify", "--pid", pid)
+    assert (code, told.splitlines()[-1].startswith("as planned")) == (0, True), told
+    assert "as planned" in attached
+    code, told, _ = debug_node(cluster, "explain", "--pid", pid, "--to", "203.0.113.7:443", "--uid", "1000")
+    assert (code, "captured: goes to the proxy on 15001" in told) == (0, True), told
+    program(runtime, shop["web-b"], "-t", "nat", "-I", "ISTIO_OUTPUT", "1", "-p", "tcp", "--dport", "443", "-j", "RETURN")
+    report = netinit(cluster, "ann", "report", "web-b", "--source", "manifest").partition("## Options")[2]
+    options = shlex.split(re.search("^netinit apply (.*)$", report, re.MULTILINE)[1])
+    code, told, _ = debug_node(cluster, "verify", "--pid", pid, *options)
+    assert (code, "extra: IPv4 nat ISTIO_OUTPUT" in told) == (3, True), told
+    assert "direct" in debug_node(cluster, "explain", "--pid", pid, "--to", "203.0.113.7:443", "--uid", "1000")[1]
+    code, told, _ = debug_node(cluster, "apply", "--reconcile", "--pid", pid, *options)
+    assert code == 0, told
+    code, told, _ = debug_node(cluster, "verify", "--pid", pid, *options)
+    assert code == 0, told
+    check_captured(runtime, shop["web-b"])
+    assert "as planned" in netinit(cluster, "ann", "verify", "web-b")
+    code, told, _ = debug_node(cluster, "doctor", "--pid", pid)
+    assert code == 0, told
+
+
 def test_a_report_has_rules_options_doctor_and_versions_and_no_name_of_the_cluster(cluster, shop):
     told = netinit(cluster, "ann", "report", "web-a")
     sections = [line for line in told.splitlines() if line.startswith("## ")]
@@ -441,7 +490,8 @@ def test_a_process_of_the_agent_that_is_killed_is_replaced_in_the_same_container
     name = agent["metadata"]["name"]
     tasks = [line.split()[1] for line in runtime.ctr("-n", "k8s.io", "tasks", "list").stdout.splitlines()[1:]]
     (first,) = [pid for pid in tasks if b"--daemonSetName=netinit-node" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
-    answering = min(int(pid) for pid in Path(f"/proc/{first}/task/{first}/children").read_text().split())
+    children = Path(f"/proc/{first}/task/{first}/children").read_text().split()
+    answering = int(min(children, key=lambda pid: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])))  # the oldest: ids begin anew
     os.kill(answering, signal.SIGKILL)
     with running(cluster, "after-a-kill") as pod:
         check_captured(runtime, pod)

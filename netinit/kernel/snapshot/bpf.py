@@ -171,9 +171,11 @@ def _read_all(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found
     unknown: dict[Unknown, None] = {}
 
     for path in sorted(paths)[:MAX_CGROUPS]:
+        opened: list[int] = []  # once for all kinds
         for kind, label in OF_CGROUPS.items():
             try:
-                numbers = _query_folder(mount + path, kind, EFFECTIVE)
+                opened = opened or [posix.open(mount + path, _FOLDER)]
+                numbers = query(opened[0], kind, EFFECTIVE)
                 places = [(above, list_attached(above, kind)) for above in _and_above(path)] if numbers else []
             except OSError as error:
                 if error.errno in GONE:
@@ -189,14 +191,16 @@ def _read_all(mount: str, paths: Iterable[str], *, top_is_shared: bool) -> Found
                 shared = not place or (place == "/" and top_is_shared)
                 where = f"{label} of the cgroup {place}" if place else f"{label} of a cgroup above those that are visible here"
                 programs[AttachedProgram(where=where, number=number, name=name_of(number), is_of_node=shared)] = None
+        for descriptor in opened:
+            posix.close(descriptor)
     if len([*paths]) > MAX_CGROUPS:
         unknown[Unknown(place=PLACE, reason=f"the pod has more than {MAX_CGROUPS} cgroups")] = None
     return tuple(programs), tuple(unknown)
 
 
-def _query_folder(path: str, kind: int, flags: int = 0) -> tuple[int, ...]:
+def _query_folder(path: str, kind: int) -> tuple[int, ...]:
     with Closing(posix.open(path, _FOLDER)) as descriptor:
-        return query(descriptor, kind, flags)
+        return query(descriptor, kind)
 
 
 def _and_above(path: str) -> list[str]:
@@ -233,8 +237,13 @@ def query(target: int, kind: int, flags: int = 0) -> tuple[int, ...]:
     return unpack_from(f"={count}I", numbers)
 
 
+@functools.cache
+def _number_of_call() -> int | None:
+    return SYSCALLS.get(posix.uname().machine)
+
+
 def _call(command: int, request: Any) -> int:
-    call = SYSCALLS.get(posix.uname().machine)
+    call = _number_of_call()
     if call is None:
         raise OSError(UNKNOWN_CALL, posix.strerror(UNKNOWN_CALL))
     return libc.call("syscall", call, command, request, ATTRIBUTE_SIZE)

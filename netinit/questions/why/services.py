@@ -135,7 +135,8 @@ def examine_service(service: Tree, asked: Endpoint, found: ServiceDestination | 
     if found is None:
         known = ", ".join([one.title for one in list_ports(service)][:MAX_LISTED])
         text = f"has no port {quote(asked.port)}; it has {known or 'none'}"
-        yield failed(NAME, NO_SUCH_PORT, text, about, remedy=f"use one of its ports: {known}" if known else "add the port to the Service")
+        remedy = f"use one of its ports: {known}" if known else "add the port to the Service"
+        yield failed(NAME, NO_SUCH_PORT, text, about, remedy=remedy)
         return
     is_target = bool(asked.address) and asked.number == found.port.target_number
     problems = [*_judge_selection(service, found, objects), *([] if is_target else _judge_target(found))]

@@ -53,7 +53,7 @@ def test_an_object_is_asked_for_by_its_path_in_the_context_that_is_named(kubectl
 def test_a_list_has_the_objects_that_are_some_and_their_version(kubectl):
     asked = kubectl(say({"metadata": {"resourceVersion": "7"}, "items": [{"a": 1}, "no object"]}))
     assert find_reader().ask(lambda client: client.list(NODES, fields="metadata.name=a&b")) == ([{"a": 1}], "7")
-    assert asked.read_text() == "get --raw /api/v1/nodes?fieldSelector=metadata.name%3Da%26b\n"
+    assert asked.read_text() == "get --raw /api/v1/nodes?limit=500&fieldSelector=metadata.name%3Da%26b\n"
 
 
 WHAT = "kubectl get --raw /api/v1/namespaces/istio-system/configmaps/istio: "

@@ -131,6 +131,9 @@ def test_a_list_has_all_pages_and_the_version_of_the_last(api):
         "/api/v1/configmaps?limit=500&continue=more",
         "/api/v1/namespaces/ns/configmaps?limit=500&fieldSelector=metadata.name%3Da",
     ]
+    kept = []
+    assert api.ask(lambda client: client.list(CONFIG_MAPS, keep=lambda tree: kept.append(len(api.sent)) or tree.get("b")), *pages) == ([2], "2")
+    assert kept == [4, 5], "what is kept of a page is chosen before the next one is asked for"
 
 
 def test_objects_are_written_replaced_patched_and_deleted(api):

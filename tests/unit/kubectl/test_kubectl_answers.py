@@ -222,18 +222,38 @@ class TestRows:
 
         def get(*words):
             asked.append(words)
-            return {"items": listed} if words == ("namespaces",) else listed["abcd".index(words[1])]
+            return {"items": listed} if words == ("namespaces",) else {} if words[1] == "e" else listed["abcd".index(words[1])]
 
         kubectl = SimpleNamespace(get=get)
-        assert check._find_meshed_namespaces(kubectl, [], everywhere=True) == ({"a", "c"}, [])
-        assert check._find_meshed_namespaces(kubectl, ["a", "b"], everywhere=False) == ({"a"}, [])
-        assert asked == [("namespaces",), ("namespace", "a"), ("namespace", "b")]
+        meshed = check.MeshedNamespaces(kubectl, everywhere=True)
+        assert [name in meshed for name in "abcde"] == [True, False, True, False, False]
+        assert asked == [("namespaces",), ("namespace", "e")], "the last one is newer than the list"
+        asked.clear()
+        meshed = check.MeshedNamespaces(kubectl, everywhere=False)
+        assert [name in meshed for name in "aab"] == [True, True, False]
+        assert (asked, meshed.notes) == ([("namespace", "a"), ("namespace", "b")], [])
 
         def refuse(*_):
+            asked.append("refused")
             raise ClusterError("Forbidden")
 
-        found = check._find_meshed_namespaces(SimpleNamespace(get=refuse), ["a"], everywhere=False)
-        assert found == (set(), ["only pods that have a proxy are listed: Forbidden"])
+        meshed, asked[:] = check.MeshedNamespaces(SimpleNamespace(get=refuse), everywhere=False), []
+        assert [name in meshed for name in "ab"] == [False, False]
+        assert (asked, meshed.notes) == (["refused"], ["only pods that have a proxy are listed: Forbidden"])
+
+    def test_of_pods_that_were_looked_at_no_object_is_kept_and_those_that_are_intercepted_alike_share_their_facts(self):
+        seen = []
+
+        class Sees(Agent):
+            def prepare(self, asked):
+                seen.extend(asked)
+                super().prepare(asked)
+
+        pods = (pod(name, spec=INIT, kind="Pod", apiVersion="v1") for name in ("web-1", "web-2"))
+        check._look_at_all(pods, Sees(verify=ClusterError("gone")), set())
+        assert [one.name for one, _ in seen] == ["web-1", "web-2"]
+        assert [one.tree for one, _ in seen] == [{}, {}]
+        assert seen[0][1].options is seen[1][1].options
 
 
 class TestFix:

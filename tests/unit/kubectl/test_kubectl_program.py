@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from netinit.base.errors import BackendUnavailableError
+from netinit.base.errors import BackendUnavailableError, ClusterError
 from netinit.kernel import run
+from netinit.kube.resources import PODS
 from netinit.kubectl import program as kubectl_program
-from netinit.kubectl.program import StreamingProgram
+from netinit.kubectl.program import Kubectl, StreamingProgram
 
 SLEEP, SHELL = run.find("sleep"), run.find("sh")
 
@@ -50,3 +51,46 @@ def test_one_that_does_not_end_is_killed(monkeypatch):
 def test_one_that_cannot_be_started_is_an_error_that_names_it():
     with pytest.raises(BackendUnavailableError, match="/nowhere/nft cannot be started: No such file or directory"):
         StreamingProgram("/nowhere/nft", (), {})
+
+
+@pytest.fixture
+def make_kubectl(tmp_path):
+    """A kubectl that is a shell script, and the words of its calls."""
+
+    def make(script):
+        path = tmp_path / "kubectl"
+        path.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/calls\n{script}\n')
+        path.chmod(0o755)
+        return Kubectl(str(path), ("--context=c",)), lambda: (tmp_path / "calls").read_text().splitlines()
+
+    return make
+
+
+def test_a_list_is_read_page_by_page(make_kubectl):
+    pages = '{"metadata": {"continue": "a+b="}, "items": [{"a": 1}, "no object"]}', '{"metadata": {}, "items": [{"b": 2}]}'
+    kubectl, asked = make_kubectl(f"case $* in *continue*) echo '{pages[1]}' ;; *) echo '{pages[0]}' ;; esac")
+    found = kubectl.list_pages(PODS)
+    assert next(found) == [{"a": 1}]
+    assert asked() == ["get --context=c --raw /api/v1/pods?limit=500"], "the second one is not asked for before the first is used"
+    assert list(found) == [[{"b": 2}]]
+    assert asked()[1:] == ["get --context=c --raw /api/v1/pods?limit=500&continue=a%2Bb%3D"]
+    assert list(kubectl.list_pages(PODS, "shop")) == [[{"a": 1}], [{"b": 2}]]
+    assert asked()[2] == "get --context=c --raw /api/v1/namespaces/shop/pods?limit=500"
+
+
+def test_a_page_that_is_refused_ends_the_list_with_the_reason(make_kubectl):
+    kubectl, _ = make_kubectl("case $* in *continue*) echo 'Error from server (Expired): too old' >&2; exit 1 ;; *) echo '{\"metadata\": {\"continue\": \"a\"}}' ;; esac")
+    found = kubectl.list_pages(PODS)
+    assert next(found) == []
+    with pytest.raises(ClusterError, match=r"kubectl get --raw /api/v1/pods\?limit=500&continue=a: Error from server \(Expired\): too old"):
+        next(found)
+
+
+def test_only_some_commands_run_at_once(make_kubectl, tmp_path, monkeypatch):
+    monkeypatch.setattr(kubectl_program, "_MAX_AT_ONCE", 2)
+    running = tmp_path / "running"
+    running.mkdir()
+    kubectl, _ = make_kubectl(f"touch {running}/$$; sleep 0.1; ls {running} | wc -l; rm {running}/$$")
+    done = kubectl.ask_all([(("get", str(number)), "") for number in range(5)])
+    assert [one.status for one in done] == [0] * 5
+    assert max(int(one.output) for one in done) <= 2

@@ -12,10 +12,11 @@ from collections import Counter
 import pytest
 
 from netinit.kernel import answers
-from netinit.node import programmer
+from netinit.node import jobs, programmer
 from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
 from netinit.node.programmer import PACKET, Programmer, read_message, write_message
 from netinit.node.programmer_client import ProgrammerClient
+from netinit.options import Options
 
 GONE = JobResult(error="the pod's network namespace is gone", gone=True)
 
@@ -217,3 +218,26 @@ def test_a_job_is_done_in_the_namespace_of_its_descriptor_which_is_a_channel_for
     asked = Job(kind=kind, environ={}, seconds=1.0, path="/at")
     assert programmer._work(asked, 9, "known") == (kind, netns, 9, "known")
     assert programmer._work(asked, -1, "") == (kind, "/at", -1, "")
+
+
+def test_options_that_many_pods_have_are_read_once_before_the_children_are_forked(link, monkeypatch):
+    made, agent = link
+    read = []
+    monkeypatch.setattr(jobs.Options, "from_argv", lambda argv, environ: read.append((argv, environ)) or Options())
+    jobs._read_options.cache_clear()
+    for number in (b"1", b"2"):
+        send(agent, number, job(argv=("-b", "80")))
+        assert receive(made, agent) == (number, GONE)
+    assert read == [(("-b", "80"), {})]
+    jobs._read_options.cache_clear()
+
+
+def test_long_options_are_not_kept_and_bad_ones_are_the_child_s_to_report(link, tmp_path):
+    made, agent = link
+    jobs._read_options.cache_clear()
+    send(agent, b"1", job(argv=("-x", ",".join(["10.0.0.0/8"] * 1000))))
+    assert receive(made, agent) == (b"1", GONE)
+    assert jobs._read_options.cache_info().currsize == 0
+    send(agent, b"2", job(argv=("-b", "x"), path=str(tmp_path)))
+    number, result = receive(made, agent)
+    assert (number, "'x' is not a port" in result.error) == (b"2", True), result
