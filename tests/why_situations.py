@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
 
+from netinit.base.errors import NetinitError
 from netinit.inject.adding.config import load_config
 from netinit.library.rule_reading import Outlook
 from netinit.library.why import why_of_objects
@@ -45,6 +46,7 @@ class Situation:
     whole: tuple[str, ...] = KINDS
     unread: tuple[str, ...] = ()
     answer: dict[str, Any] | None = None  # of the live pod
+    error: str = ""  # in the place of an answer
 
 
 @functools.cache
@@ -64,8 +66,15 @@ def examine(one):
     trees = [tree for text in (NAMESPACE, *one.texts) for tree in read(text)]
     known = read_objects(trees, whole={*one.whole} - {*one.unread}, unread=dict.fromkeys(one.unread, "Forbidden"))
     chosen = next(pod for pod in known.workloads if pod.name == "web")
-    explain = None if one.answer is None else lambda _: one.answer
-    return why_of_objects(read_asked(**one.asked), chosen, known, options=Options(), outlook=foresight(), explain=explain)
+    is_live = one.error or one.answer is not None
+    return why_of_objects(read_asked(**one.asked), chosen, known, options=Options(), outlook=foresight(), explain=(lambda _: answer(one)) if is_live else None)
+
+
+def answer(one):
+    """What the live pod answers."""
+    if one.error:
+        raise NetinitError(one.error)
+    return one.answer
 
 
 def live(**more):
@@ -286,6 +295,8 @@ PROBES = {
     "gRPC": probe("grpc: {port: 8080}", STRICT),
     "a mode that is not known": probe("httpGet: {path: /, port: 8080}", whole=()),
     "PERMISSIVE": probe("httpGet: {path: /, port: 8080}", PERMISSIVE),
+    "more than are examined": Situation((workload(
+        f"containers: [{', '.join([f'{{name: c{number}, image: i, livenessProbe: {{exec: {{command: [x]}}}}}}' for number in range(21)])}]"),), {"probe": True}),
     "hooks": Situation((workload("containers: [{name: web, image: web, lifecycle: {postStart: {exec: {command: [x]}}, preStop: {httpGet: {path: /, port: 81}}}, startupProbe: {tcpSocket: {port: 82}}, livenessProbe: {grpc: {port: 83}}}]"), STRICT), {"probe": True}),
 }  # fmt: skip
 
@@ -464,6 +475,11 @@ RULES = {
     "a port by a name that is not known": Situation((workload(), OPEN_MESH), {"to": "api.example.com:https"}),
     "an example's address": Situation((workload(), OPEN_MESH), {"to": OUTSIDE}),
     "options that cannot be read": Situation((workload(annotations='traffic.sidecar.istio.io/includeOutboundPorts: "x"'), service(), DB), TO_DB),
+    "probes of more ports than the rules are asked about": replace(Situation((workload(
+        f"containers: [{', '.join([f'{{name: c{number}, image: i, livenessProbe: {{tcpSocket: {{port: {8080 + number}}}}}}}' for number in range(7)])}]", 'sidecar.istio.io/rewriteAppHTTPProbers: "false"'),), {"probe": True}), answer=live()),
+    "rules that cannot be read": to_db(error="NET_ADMIN is missing"),
+    "rules that cannot be read, inbound": from_api(WEB_SERVICE, error="NET_ADMIN is missing"),
+    "rules that cannot be read, of a port with a probe": replace(probe("httpGet: {path: /, port: 8080}"), error="NET_ADMIN is missing"),
     "inbound": from_api(WEB_SERVICE),
     "inbound, excluded, from a client of the mesh": Situation((workload(annotations='traffic.sidecar.istio.io/excludeInboundPorts: "8080"'), OPEN_MESH, CLIENT, WEB_SERVICE), FROM),
     "inbound, excluded, from a client outside": Situation((workload(annotations='traffic.sidecar.istio.io/excludeInboundPorts: "8080"'), OPEN_MESH), {"client": "10.9.9.9", "port": "8080"}),

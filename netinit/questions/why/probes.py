@@ -37,6 +37,7 @@ HOOKS = ("postStart", "preStop")
 ACTIONS = ("httpGet", "tcpSocket", "grpc")
 BY_AGENT = ("/app-health/", "/app-lifecycle/")  # paths of the agent
 _LOOPBACKS = ("localhost", "127.0.0.1", "::1")
+MAX_PROBES = 20  # of a pod: one step each
 
 
 def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain) -> Iterator[Step]:
@@ -45,7 +46,7 @@ def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain
     if not probes:
         yield passed(NAME, "no container of the application has one", pod.title)
     ports: dict[int, None] = {}
-    for container, key, probe in probes[: 4 * MAX_LISTED]:
+    for container, key, probe in probes[:MAX_PROBES]:
         about = f"{key} of container {quote(string(container.get('name')))}"
         kind = next((kind for kind in ACTIONS if isinstance(probe.get(kind), dict)), "")
         if not kind:
@@ -60,11 +61,16 @@ def examine_probes(pod: PodInQuestion, objects: ClusterObjects, explain: Explain
             continue
         ports.setdefault(number)
         yield _judge(pod, objects, about, (kind, action, number))
+    if len(probes) > MAX_PROBES:
+        yield unknown(NAME, f"{len(probes) - MAX_PROBES} more probes and hooks are not examined", pod.title)
     for number in [*ports][:MAX_LISTED]:
         answers, problem = ask(explain, Question("inbound", to_port=str(number)))
         if problem:
             yield unknown("rules", problem, f"port {number}")
         yield from examine_answers(pod, answers, udp=False)
+    if len(ports) > MAX_LISTED and pod.in_mesh is not False:
+        left = ", ".join(map(str, [*ports][MAX_LISTED:]))
+        yield unknown("rules", f"the rules are not asked about the ports of further probes: {left}", pod.title)
 
 
 def _list_requests(container: Tree) -> Iterator[tuple[str, object]]:
