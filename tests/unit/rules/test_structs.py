@@ -11,7 +11,16 @@ from netinit.rules.decoding.matches import decode_match
 from netinit.rules.decoding.targets import decode_target
 from netinit.rules.foreign_targets import Observe, UnknownTarget, Untrack
 from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
-from netinit.rules.matches.context import AddressType, ConnectionDirection, ConnectionState, Limit, Mark, Socket, TcpFlags, UnknownMatch
+from netinit.rules.matches.context import (
+    AddressType,
+    ConnectionDirection,
+    ConnectionState,
+    Limit,
+    Mark,
+    Socket,
+    TcpFlags,
+    UnknownMatch,
+)
 from netinit.rules.matches.foreign import AddressRange, EitherPort
 from netinit.rules.matches.packet import Owner, Port
 
