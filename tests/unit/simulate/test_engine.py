@@ -20,7 +20,15 @@ from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.listed_rules import load_listing
-from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, RuleHit, join_backends, resolve_sets, with_plan
+from netinit.simulate.ruleset import (
+    HookedChain,
+    LoadedChain,
+    LoadedRule,
+    RuleHit,
+    join_backends,
+    resolve_sets,
+    with_plan,
+)
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
@@ -809,6 +817,6 @@ def test_rules_are_named_with_their_table_and_its_backend():
 
 
 def test_a_step_without_a_rule_has_no_match():
-    with pytest.raises(ValueError, match="^it leaves: no rule did this$"):
+    with pytest.raises(ValueError, match=r"^it leaves: no rule did this$"):
         _ = TraceStep("OUTPUT", "it leaves").matched
     assert TraceStep("OUTPUT", "x", "nat", "c", number=4).place == ("OUTPUT", "nat", "c", 4)
