@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import signal
+import subprocess
 from collections import Counter
 
 import pytest
@@ -49,6 +51,24 @@ def test_a_room_has_a_line_and_every_survivor_its_difference():
         "tried killed %", "kube 1 0 0.0", "rules 2 1 50.0", "all 3 1 33.3", "",
         "netinit/rules/a.py:4 #2 f", "-c", "+d", "netinit/kube/a.py:5 #3 g (no test runs it)", "-e", "+f",
     ]  # fmt: skip
+
+
+def test_a_change_whose_tests_do_not_end_by_the_clock_is_undecided_for_the_machine_may_be_busy(tmp_path, monkeypatch):
+    """An endless loop is stopped by its processor time, which counts as noticed."""
+    known = Learned.read("t\tm.py:f\nt\t=passed\t1\n")
+    change = mutants.Change(file="m.py", number=1, function="f", line=1, text="", diff="-a\n+b")
+    monkeypatch.setattr(mutants, "WORK", tmp_path)
+    (tmp_path / "tried").mkdir()
+
+    def take_long(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(subprocess, "run", take_long)
+    assert mutants.attempt(change, known, again=False) == ("undecided", "(time)")
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, -signal.SIGXCPU, "", ""))
+    assert mutants.attempt(change, known, again=False)[0] == "killed"
+    found = {str(change): {"room": "rules", "outcome": "undecided", "test": "", "diff": change.diff}}
+    assert report(found).splitlines()[1:] == [f"rules{1:14}{0:8}{0:7.1f}", f"all{1:16}{0:8}{0:7.1f}", "", f"{change}  (its tests did not end by the clock)", "-a", "+b"]
 
 
 def test_a_sample_is_the_same_for_one_seed_and_has_some_of_each_room(sources):
