@@ -10,8 +10,8 @@ are tried again in the end, by more tests. A run that was stopped goes on where 
 
 Learning and trying happen in mount, PID and network namespaces of their own, in which netinit/ has the probes or the change, everything
 else is read-only and /tmp and /run are empty: a changed condition may be the one that keeps the machine alone.
-A change after which the tests do not end within their limit of time counts as noticed. What fails, or does not end, without the change too
-does not.
+A change after which the tests use up their processor time counts as noticed. What fails without the change too does not, and a
+change whose tests do not end by the clock is undecided: the machine may be busy.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ AT_ONCE = 2
 FIRST, BUDGETS = 12, (30.0, 150.0)  # tests that are tried first; seconds that those took when they were learned which are tried next, and at last
 SECONDS, TIMES = 30, 5  # of processor time for the tests of one change: these, and so many times what they took without it
 PATIENCE = 900.0  # seconds for the tests of one change, by the clock
+BY_CLOCK = "(time)"  # the place of a test's name where PATIENCE ended
+REMARKS = {"untested": "  (no test runs it)", "undecided": "  (its tests did not end by the clock)"}  # by outcome
 MEMORY = 4 << 30  # bytes
 MOUNT_FAILED = 32  # exit code of mount(8)
 # Last arguments that are what Python takes without them (since 3.11), and names that it reads in upper case too
@@ -187,7 +189,7 @@ def enclose(mounts: dict[Path, Path], command: list[str]) -> list[str]:
 
 def make_command(*more: str) -> list[str]:
     return [
-        *(sys.executable, "-m", "pytest", "-p", "mutants", "--require-netns", "--hypothesis-profile", "mutants", "--timeout", "150"),
+        *(sys.executable, "-m", "pytest", "-p", "mutants", "--require-netns", "--hypothesis-profile", "mutants", "--timeout", f"{PATIENCE:.0f}"),
         *("-W", "ignore::pytest.PytestUnraisableExceptionWarning", *more),
     ]  # fmt: skip
 
@@ -289,7 +291,7 @@ def draw(sources: list[Source], total: int, seed: str) -> Iterator[tuple[Source,
 
 
 def attempt(change: Change, learned: Learned, *, again: bool) -> tuple[str, str]:
-    """How it ended (killed, survived, untested), and the test that noticed it; `again` by the tests that cost more."""
+    """How it ended (killed, survived, untested, undecided), and the test that noticed it; `again` by the tests that cost more."""
     quick, more, costly = learned.find_tests(change.file, change.function)
     if not quick:
         return "untested", ""
@@ -297,7 +299,7 @@ def attempt(change: Change, learned: Learned, *, again: bool) -> tuple[str, str]
     changed.write_text(change.text)
     for part in [costly] if again else [quick, more]:
         if part and (noticed := run_tests(part, {changed: PACKAGE / change.file}, learned)):
-            return "killed", noticed
+            return "undecided" if noticed == BY_CLOCK else "killed", noticed
     return "survived", ""
 
 
@@ -307,8 +309,8 @@ def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned) -> s
     command = ["prlimit", f"--cpu={limit}", f"--as={MEMORY}", *make_command("-x", "-rfE", *tests)]
     try:
         done = subprocess.run(enclose(mounts, command), cwd=ROOT, env=make_environment(), check=False, capture_output=True, text=True, timeout=PATIENCE)
-    except subprocess.TimeoutExpired:  # because of the change, or of a busy machine
-        return "" if mounts and run_tests(tests, {}, learned) else "(time)"
+    except subprocess.TimeoutExpired:
+        return BY_CLOCK
     if done.returncode == 0:
         return ""
     if done.returncode == pytest.ExitCode.USAGE_ERROR and mounts and not run_tests(tests[:1], {}, learned):
@@ -328,7 +330,7 @@ def report(found: dict[str, dict[str, str]]) -> str:
     for room, outcomes in [*sorted(rooms.items()), ("all", [one["outcome"] for one in found.values()])]:
         killed = outcomes.count("killed")
         lines.append(f"{room:12}{len(outcomes):7}{killed:8}{100 * killed / len(outcomes):7.1f}")
-    survivors = [f"{name}{'  (no test runs it)' if one['outcome'] == 'untested' else ''}\n{one['diff']}" for name, one in found.items() if one["outcome"] != "killed"]
+    survivors = [f"{name}{REMARKS.get(one['outcome'], '')}\n{one['diff']}" for name, one in found.items() if one["outcome"] != "killed"]
     return "\n".join([*lines, "", *survivors])
 
 

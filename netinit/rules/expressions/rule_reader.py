@@ -39,7 +39,7 @@ MAX_EXPRESSIONS = 128  # NFT_RULE_MAXEXPRS of nf_tables_api.c
 MAX_VARIANTS = 4096  # iptables rules that one rule with a verdict map may expand to
 LENGTHS = {META: META_LENGTHS, CT: CT_LENGTHS}  # lengths of loaded values; 4 if not listed
 OTHER_LOADS = {"exthdr": 1, "rt": 1, "osf": 1, "tunnel": 2, "xfrm": 1}  # by the attribute of the register
-OF_FAMILY = {"tproxy": 1, "nat": 2}  # act on packets of one family: the attribute that names it (NFTA_TPROXY_FAMILY, NFTA_NAT_FAMILY)
+OF_FAMILY = {"tproxy": 1, "nat": 2}  # the attribute of the one family that it acts on: NFTA_TPROXY_FAMILY, NFTA_NAT_FAMILY
 CT_DIRECTION = 3  # NFTA_CT_DIRECTION
 NUMBERS = ("numgen", "hash")  # give a number below a modulus, from an offset on
 LIMIT_PACKETS = 0
@@ -172,7 +172,7 @@ class _Walk:
             elif kind in ENDING:
                 self._matches.append(UnknownMatch(text=kind))
             else:
-                if kind in OF_FAMILY and not self._targets:  # the other family goes on behind the rule, with what was done before
+                if kind in OF_FAMILY and not self._targets:  # on packets of the other family, only what stands before it acts
                     self.families = _families_named(number(found.get(OF_FAMILY[kind])), self.families)
                 self._targets.append(decode_effect(kind, found, self._registers, self._known.family))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from netinit.base.net import FAMILIES, IPV4, IPV6, HostAddress, number_of
-from netinit.base.snapshot import AddressSet, Device, LegacyTable, RoutingRule, TableRoute
+from netinit.base.snapshot import AddressSet, AddressSetElement, Device, LegacyTable, RoutingRule, TableRoute
 from netinit.live.host import LOCAL, LOOK_UP, MAIN, UNICAST
 from netinit.live.host_probes import find_holder, judge_probes, list_senders
 from netinit.options.interception import BROKEN, EXEMPT, HOST_PROBES, UNKNOWN
@@ -184,6 +184,8 @@ def test_addresses_are_judged_by_the_rules_and_the_set_of_their_family():
     ("changes", "state", "detail"),
     [
         ({}, BROKEN, "it is missing in the set istio-inpod-probes-v4"), ({"is_complete": False}, BROKEN, "no rule gives probes a source"),
+        ({"elements": (AddressSetElement(address=bytes((10, 77, 0, 2))),)}, BROKEN, "no rule gives probes a source"),
+        ({"elements": (AddressSetElement(address=bytes((10, 77, 0, 3))),)}, BROKEN, "it is missing in the set istio-inpod-probes-v4"),
         ({"kind": "hash:net"}, BROKEN, "no rule gives probes a source"), ({"name": "other"}, BROKEN, "no rule gives probes a source"),
     ],
 )  # fmt: skip

@@ -189,3 +189,47 @@ def test_each_kind_of_problem_has_a_code():
 def test_a_query_that_nobody_answers_times_out_for_its_conntrack_zone_hides_the_refusal():
     (found,) = [one for one in examine_pod(pod(*PROXIES), planned("--redirect-dns", "--dns-servers", "10.0.0.10"), "iptables-nft") if "udp" in one.text]
     assert found.text == "nothing listens on 15053/udp (the proxy's resolver is not up): the datagram is not answered"
+
+
+@pytest.mark.parametrize(("changes", "named"), [({"v6only": True}, "(IPv6 only, uid 1337)"), ({"device": 9}, "on 9 (uid 1337)")])
+def test_why_a_proxy_on_the_port_does_not_get_it_is_in_its_name(changes, named):
+    assert told(pod(*[one.replace(**changes) for one in PROXIES])) == [
+        f"then: the proxy listens on [::]:{port} {named} alone, not on {place}:{port}: the connection is refused (NI302)"
+        for port, place in ((15001, "127.0.0.1"), (15006, "10.77.0.2"))
+    ]
+
+
+ANYWHERE = LOCAL.replace(address=bytes(4))
+APP_GETS_IT = ("application", "accepted", "0.0.0.0:8080 (uid 1000) gets it: the connection is accepted")
+LOST = "the connection is not answered, and times out"
+
+
+@pytest.mark.parametrize(
+    ("mode", "inbound", "more", "said"),
+    [
+        ("TPROXY", {}, {}, [("proxy", "accepted", "[::]:15006 (uid 1337) gets it: the connection is accepted"), APP_GETS_IT]),
+        ("TPROXY", {"transparent": False}, {}, [("proxy", "unanswered", f"[::]:15006 (uid 1337) is not transparent (IP_TRANSPARENT), which TPROXY needs: {LOST}")]),
+        ("TPROXY", {"port": 1}, {}, [("proxy", "unanswered", f"nothing listens on 15006 (the proxy is not up): {LOST}")]),
+        (
+            "TPROXY", {"port": 1}, {"continues": True},
+            [("proxy", "passed", "nothing listens on 15006 (the proxy is not up): nft's tproxy lets the connection pass, not captured"), APP_GETS_IT],
+        ),
+        ("REDIRECT", {"port": 1}, {"continues": True}, [("proxy", "refused", "nothing listens on 15006 (the proxy is not up): the connection is refused")]),
+        (
+            "REDIRECT", {}, {"proxy_uids": (7, 8)},
+            [("proxy", "accepted", "[::]:15006 (uid 1337) gets it, and the proxy's user is 7, 8: the connection is accepted"), APP_GETS_IT],
+        ),
+        ("REDIRECT", {"waiting": 2}, {}, [("proxy", "unanswered", f"the accept queue of [::]:15006 (uid 1337) is full (2 wait, backlog 1): {LOST}")]),
+        (
+            "REDIRECT", {"v6only": None}, {},
+            [("proxy", "unknown", "who listens is not known: the kernel does not say which IPv6 sockets take IPv4 too"), APP_GETS_IT],
+        ),
+    ],
+)  # fmt: skip
+def test_a_captured_connection_ends_where_the_socket_of_its_mode_takes_it(mode, inbound, more, said):
+    snapshot = pod(PROXIES[0], PROXIES[1].replace(**inbound), ANYWHERE)
+    around = surroundings_of(snapshot, IPV4)
+    trace = simulate(make_inbound(around, "203.0.113.7", "10.77.0.2", 8080), load_plan(planned("-u", "1337", "-m", mode), IPV4), around)
+    found = follow(trace, snapshot, **more)
+    assert [(one.who, one.outcome, one.text) for one in found] == said
+    assert [one.behind_proxy for one in found] == [False, True][: len(found)] or more.get("continues"), "behind a proxy that has it"

@@ -332,6 +332,20 @@ def test_native_tables_stand_beside_foreign_rules_of_iptables_at_the_same_hook()
     assert verify_dump(read_rules([("theirs", HARMLESS)], PLAIN.replace(backend="nftables")), strict=True).ok
 
 
+@pytest.mark.parametrize("backend", ["iptables-nft", "nftables"])
+def test_what_cannot_be_followed_beside_a_plan_is_not_followed_in_whatever_tables_the_plan_is(backend):
+    """The plan's own tables are not in the dump, and what the dump hides decides about packets in any case."""
+    odd = {"family": "ip", "table": "t", "name": "c", "type": "newer", "hook": "output", "prio": 0, "policy": "drop"}
+    text = json.dumps({"nftables": [{"table": {"family": "ip", "name": "t"}}, {"chain": odd}]})
+    source = read_rules([("theirs", text)], PLAIN.replace(backend=backend))
+    hidden = "nft: chain c of table ip t (type newer hook 3)"
+    assert source.warnings[0] == f"{hidden}, and may decide otherwise"
+    for rulesets in source.rules.rulesets.values():
+        assert {ruleset.unread for ruleset in rulesets.values()} == {(hidden,)}
+    found = verify_dump(source, strict=False)
+    assert any("foreign rules that netinit cannot read apply to it" in one.purpose for one in found.differences)
+
+
 def test_a_deleted_rule_of_commands_is_gone():
     text = commands() + "iptables -t nat -I OUTPUT 1 -j ACCEPT\niptables -t nat -D OUTPUT -j ACCEPT\n"
     assert verify_dump(read_rules([("pasted", text)], OPTIONS), strict=False).ok

@@ -319,3 +319,26 @@ def test_a_match_without_a_text_is_refused_and_is_never_written_as_every_packet(
     for write in (Silent().xt, Silent().nft, Silent().describe):
         with pytest.raises(NotImplementedError, match="Silent has no text"):
             write()
+
+
+@pytest.mark.parametrize(("text", "phrase"), [
+    ("-p tcp", "TCP"), ("! -p udp", "not UDP"), ("-p tcp -m tcp --dport 80", "TCP port 80"),
+    ("-p tcp -m tcp ! --sport 80", "TCP from but not port 80"), ("-p udp -m multiport --dports 22,80:90", "UDP port 22 or 80 to 90"),
+    ("-p tcp -m multiport ! --ports 53", "source or destination port is not 53"), ("-s 10.0.0.0/8", "from 10.0.0.0/8"),
+    ("! -d 10.0.0.0/8", "not to 10.0.0.0/8"), ("-i eth0", "from eth0"), ("! -o lo", "not to lo"), ("-m owner --uid-owner 5", "uid 5"),
+    ("-m owner ! --gid-owner 5-9", "not gid 5 to 9"), ("-m mark --mark 0x1/0x3", "mark under the mask 0x3 is 0x1"),
+    ("-m mark ! --mark 1", "mark is not 1"), ("-m connmark --mark 7", "connection's mark is 7"),
+    ("-m conntrack --ctstate NEW,ESTABLISHED", "connection is NEW or ESTABLISHED"), ("-m conntrack ! --ctstate DNAT", "connection is not DNAT"),
+    ("-m conntrack --ctdir REPLY", "an answer in its connection"), ("-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN", "TCP with SYN"),
+    ("-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN", "TCP but not with SYN"), ("-p tcp -m tcp --tcp-flags SYN,ACK SYN,ACK", "TCP with SYN/ACK"),
+    ("-p tcp -m tcp ! --tcp-flags FIN,RST NONE", "TCP but not with none of FIN/RST"),
+    ("-p tcp -m tcp --tcp-flags FIN,SYN,ACK SYN,ACK", "TCP with SYN/ACK of FIN/SYN/ACK"), ("-m socket", "a socket is open for it"),
+    ("-m addrtype --dst-type LOCAL", "destination address is of the type LOCAL"),
+    ("-m addrtype ! --src-type LOCAL,BROADCAST", "source address is not of the type LOCAL or BROADCAST"),
+    ("-m limit --limit 5/sec --limit-burst 7", "no more than 5 a second came before it"),
+    ("-m iprange --src-range 10.0.0.5-10.2.3.4", "source is from 10.0.0.5 to 10.2.3.4"),
+    ("-m iprange ! --dst-range 10.0.0.5-10.2.3.4", "destination is not from 10.0.0.5 to 10.2.3.4"),
+])  # fmt: skip
+def test_a_match_has_a_phrase_for_a_table_of_traffic(text, phrase):
+    """The protocol of a port is in the port's."""
+    assert [match.phrase() for match in parse_rule(f"{text} -j RETURN", IPV4).matches] == [phrase]

@@ -8,7 +8,7 @@ import pytest
 
 from core import plan
 from hosts import Host
-from netinit.base.net import FULL_MASK, IPV4, IPV6, number_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Network, number_of
 from netinit.options import Options
 from netinit.questions.explain import Explanation
 from netinit.rules.foreign_targets import WriteDestination
@@ -20,12 +20,20 @@ from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.listed_rules import load_listing
-from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, join_backends, resolve_sets, with_plan
+from netinit.simulate.ruleset import (
+    HookedChain,
+    LoadedChain,
+    LoadedRule,
+    RuleHit,
+    join_backends,
+    resolve_sets,
+    with_plan,
+)
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces
 from netinit.simulate.symbolic.regions import in_states, valued
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, TraceStep, list_unread
 from sweeps import together
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
@@ -756,3 +764,59 @@ def test_all_packets_are_captured_or_dropped_where_one_is(rule, is_safe):
     unknown = [one for one in divide(space, ruleset, fresh).parts if one.verdict == UNKNOWN]
     assert unknown
     assert {one.at_worst_dropped for one in unknown} == {is_safe}
+
+
+# --- what the path says beside rules ------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_read_is_on_the_path_where_the_kernel_may_ask_it_first():
+    ruleset = replace(rules("nat OUTPUT -p tcp -j REDIRECT --to-ports 15001"), unread=("iptables: the table x", "nft: y"))
+    steps = simulate(make_outbound(POD, "1.2.3.4", 80, uid=1, gid=1), ruleset, POD).steps
+    told = [(step.hook, step.outcome) for step in steps if "not read" in step.outcome]
+    words = "{}, which is foreign and not read, applies to it too"
+    assert told == [(hook, words.format(one)) for hook in ("OUTPUT", "PREROUTING") for one in ruleset.unread]
+
+
+@pytest.mark.parametrize(("tables", "named"), [(["a"], "a"), (["a", "b", "c"], "a, b, c"), (["a", "b", "c", "d"], "a, b, c and more")])
+def test_why_nothing_is_known_names_the_first_of_what_is_not_read(tables, named):
+    assert list_unread(tables) == f"foreign rules that netinit cannot read apply to it, and may drop it or send it elsewhere ({named})"
+
+
+@pytest.mark.parametrize("rule", ["mangle OUTPUT -m limit --limit 1/sec -j MARK --set-xmark 7/0xffffffff", "filter OUTPUT -m limit --limit 1/sec -j LOG"])
+def test_a_rule_that_may_match_and_decides_nothing_is_passed(rule):
+    trace = outbound(rule)
+    assert [(step.outcome, step.holds) for step in trace.steps if step.rule] == [("may match, and passes it on", None)]
+    assert (trace.fate, trace.redirect_port, trace.reason, trace.decider) == (SENT, 0, "", None)
+
+
+def test_an_unknown_end_is_no_capture_and_its_path_ends_at_the_rule():
+    trace = outbound("nat OUTPUT -m limit --limit 1/sec -j REDIRECT --to-ports 15001\nnat OUTPUT -p tcp -j RETURN")
+    assert (trace.fate, trace.verdict, trace.redirect_port, trace.dropped_by) == (UNKNOWN, "unknown", 0, "")
+    assert trace.steps[-1] is trace.decider
+    assert trace.decider.outcome == "whether it holds cannot be known"
+
+
+def test_a_forwarded_packet_was_routed_with_the_device_through_which_it_leaves():
+    around = POD.replace(forwards=True, routes=((Network.parse("8.0.0.0/8"), "eth1"),))
+    trace = inbound("filter FORWARD -p tcp -j ACCEPT", to="8.8.8.8", around=around)
+    assert (trace.fate, trace.routed.out_interface, trace.routed.destination) == (FORWARDED, "eth1", number_of("8.8.8.8"))
+    assert inbound("filter INPUT -p tcp -j ACCEPT", around=around).routed.out_interface == ""
+
+
+def test_the_source_of_a_connection_is_that_of_its_way_whatever_marks_are_routed_here():
+    around = POD.replace(local_marks=frozenset({(1, FULL_MASK)}))
+    assert make_outbound(around, "1.2.3.4", 80, uid=1, gid=1).source == number_of("10.0.0.2")
+
+
+def test_rules_are_named_with_their_table_and_its_backend():
+    redirect, back = rules("nat OUTPUT -p tcp -j REDIRECT --to-ports 15001\nnat OUTPUT -p udp -j RETURN").tables["nat"]["OUTPUT"].rules
+    quoted = "`-p tcp -j REDIRECT --to-ports 15001`"
+    assert str(RuleHit("OUTPUT", "nat", "OUTPUT", (redirect,))) == f"rule 1 of nat OUTPUT, {quoted}"
+    assert str(RuleHit("OUTPUT", "nat", "OUTPUT", (back,), "iptables-nft")) == "rule 2 of iptables-nft's nat OUTPUT, `-p udp -j RETURN`"
+    assert str(RuleHit("OUTPUT", "nat", "OUTPUT", (redirect, back))) == f"rules 1 to 2 of nat OUTPUT, the first of which is {quoted}"
+
+
+def test_a_step_without_a_rule_has_no_match():
+    with pytest.raises(ValueError, match=r"^it leaves: no rule did this$"):
+        _ = TraceStep("OUTPUT", "it leaves").matched
+    assert TraceStep("OUTPUT", "x", "nat", "c", number=4).place == ("OUTPUT", "nat", "c", 4)
