@@ -230,8 +230,8 @@ node: install
 kernels: install ## Debian's kernels in virtual machines and Debian's roots: what works there, into docs/kernels.md (PLACES: names, --simulator before them for its assumptions alone; root; long)
 	@$(BIN)/python tests/kernels/run.py $(PLACES)
 
-arm64: install ## Debian's arm64 kernel and root in an emulated machine: the demo, the backends, the goldens, the compiled programs, into docs/kernels.md (WHOLE=yes: all goldens, and random connections; root; long)
-	@$(BIN)/python tests/kernels/run.py --arm64 $(if $(WHOLE),whole)
+arm64: install ## Debian's arm64 kernel and root in an emulated machine: the demo, the backends, the goldens, the compiled programs, the static executable, into docs/kernels.md (PART=goldens: these alone; WHOLE=yes: all goldens, and random connections; root; long)
+	@$(BIN)/python tests/kernels/run.py --arm64 $(or $(PART),arm64) $(if $(WHOLE),whole)
 
 compatibility: wants-root $(PACKAGE) ## each Istio release since 1.0: its rules, template and flags, into docs/compatibility.md (NETINIT_ISTIO: Istio's git directory; RELEASES: only these; root)
 	@test -n "$${NETINIT_ISTIO:-}" || { echo "NETINIT_ISTIO must name a git directory of Istio with its tags"; exit 1; }

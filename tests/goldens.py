@@ -17,8 +17,8 @@ SAMPLE = FEW if os.environ.get("NETINIT_GOLDENS") == "few" else choose(FEW, BEHA
 NOBODY = {"ENVOY_USER": "no-such-user"}  # the default users do not hang on this machine's
 
 
-def read_options(text):
-    """The options of an `options.txt`."""
+def read_words(text):
+    """The arguments and the environment of an `options.txt`."""
     environ, argv = dict(NOBODY), []
     for line in text.splitlines():
         if line.startswith("-"):
@@ -27,9 +27,14 @@ def read_options(text):
         elif not line.startswith("#"):
             name, _, value = line.partition("=")
             environ[name] = value
-    return Options.from_argv(argv, environ)
+    return argv, environ
+
+
+def words_of(behaviour):
+    """The arguments and the environment of a behaviour."""
+    return read_words((FOLDER / behaviour / "options.txt").read_text())
 
 
 def options_of(behaviour):
     """The options of a behaviour."""
-    return read_options((FOLDER / behaviour / "options.txt").read_text())
+    return Options.from_argv(*words_of(behaviour))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import release_images
+from bare_executable import BareExecutable
 from containers import Image
 from executable_commands import try_commands
 from lab_state import describe_state
@@ -91,26 +91,16 @@ def test_a_release_takes_it_out_of_its_image_with_what_it_holds_and_its_licences
 
 
 @pytest.fixture
-def bare(root: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """`bare(pod, "netinit", "verify")` runs it in a pod's namespace, where no file is but itself, the kernel's /proc and a manifest."""
-    folder = tmp_path / "root"
-    (folder / "proc").mkdir(parents=True)
-    shutil.copyfile(root / PROGRAM, folder / "netinit")
-    (folder / "netinit").chmod(0o755)
-    for name in ("istio-iptables", "kubectl-netinit", "kubectl_complete-netinit"):
-        (folder / name).symlink_to("netinit")
-    (folder / "pod.yaml").write_text(POD)
-
-    def run(pod: Pod, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        script = 'mount -t proc proc "$0/proc"; exec chroot "$0" "$@"'  # in a mount namespace that ends with it
-        return pod.run(["unshare", "--mount", "sh", "-euc", script, str(folder), f"/{name}", *words], env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})
-
-    return run
+def bare(root: Path, tmp_path: Path) -> BareExecutable:
+    """The image's program alone, and a manifest."""
+    made = BareExecutable(root / PROGRAM, tmp_path / "root")
+    (made.folder / "pod.yaml").write_text(POD)
+    return made
 
 
 @pytest.mark.netns
 @pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables"])
-def test_the_file_alone_programs_a_namespace_and_answers_about_it(bare, pod: Pod, backend: str):
+def test_the_file_alone_programs_a_namespace_and_answers_about_it(bare: BareExecutable, pod: Pod, backend: str):
     asked = [
         (("istio-iptables", *WORDS), 0, "programmed by"),
         (("netinit", "remove"), 0, "removed all rules"),
@@ -132,7 +122,7 @@ def test_the_file_alone_programs_a_namespace_and_answers_about_it(bare, pod: Pod
     ]
     wrong = []
     for words, status, said in asked:
-        done = bare(pod, *words)
+        done = bare.run(pod, *words)
         if done.returncode != status or said not in done.stdout + done.stderr or "Traceback" in done.stderr:
             wrong.append(f"{' '.join(words)}: {done.returncode}\n{done.stdout[-600:]}{done.stderr[-600:]}")
     assert not wrong, "\n".join(wrong)

@@ -1,20 +1,24 @@
 """What apply makes the kernel hold for each golden is what the golden's files make it hold; second runs find nothing to do, and removal leaves nothing.
 
-What each run sent to the kernel is recorded with the test as one sum for each golden: equal on every machine, whatever its architecture.
+The package's apply, and that of the static executable which NETINIT_EXECUTABLE names. What each run of the package sent to the kernel, and what it
+held after the executable's, is recorded with the test as one sum for each golden: equal on every machine, whatever its architecture.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from _socket import socket
+from pathlib import Path
 from struct import unpack_from
 from typing import ClassVar
 
 import pytest
 
+from bare_executable import BareExecutable
 from core import settled
-from goldens import FOLDER, SAMPLE, options_of
+from goldens import FOLDER, SAMPLE, options_of, words_of
 from laboratory import NetworkNamespace
 from netinit.backends.machine import Machine
 from netinit.base.net import FAMILIES
@@ -25,6 +29,9 @@ from programming import check_same, needs, state
 
 pytestmark = pytest.mark.netns
 FLAGS_AT = 6  # in struct nlmsghdr
+DEVICE = "link add eth0 type veth peer name peer\nlink set eth0 up\naddress add 2001:db8::10/64 dev eth0 nodad\n"  # of a pod for which --ipv6 auto is on
+EXECUTABLE = os.environ.get("NETINIT_EXECUTABLE", "")
+BACKENDS = ("iptables-nft", "iptables-legacy", "nftables")
 COUNTERS_AT = slice(88, 96)  # in struct ipt_replace, ip6t_replace: where the caller wants the old counters, another place each time
 
 
@@ -81,7 +88,12 @@ def rules_of(namespace):
     return state(namespace).partition("# addresses, ")[0]
 
 
-@pytest.mark.parametrize("backend", ["iptables-nft", "iptables-legacy", "nftables"])
+def sum_of(content):
+    """A few digits that differ where the content does."""
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_the_kernel_lists_of_each_golden_what_it_lists_of_its_files(backend, heard, require_netns, record_property):
     needs(backend)
     sums = {}
@@ -102,6 +114,41 @@ def test_the_kernel_lists_of_each_golden_what_it_lists_of_its_files(backend, hea
                 applying.remove(options, machine=GoldenMachine())
             check_same(state(namespace), before, f"{behaviour}: removed, and not as before")
         assert not again.changed, behaviour
-        sums[behaviour] = hashlib.sha256(b"".join(sent)).hexdigest()[:16]
+        sums[behaviour] = sum_of(b"".join(sent))
     assert len(set(sums.values())) > len(SAMPLE) // 2, "what was sent was not heard"
+    record_property("sums", json.dumps(sums))
+
+
+@pytest.fixture
+def executable(tmp_path):
+    """The static executable in a root of its own, without files for users and name servers, as those for which goldens are written."""
+    return BareExecutable(Path(EXECUTABLE), tmp_path / "root")
+
+
+@pytest.mark.skipif(not EXECUTABLE, reason="NETINIT_EXECUTABLE names no static executable; make arm64 links one")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_executable_alone_programs_each_golden_as_its_files_verifies_and_removes_it(backend, executable, require_netns, record_property):
+    needs(backend)
+    sums = {}
+    for behaviour in SAMPLE:
+        argv, environ = words_of(behaviour)
+        words = [*argv, "--backend", backend]
+        with NetworkNamespace("golden") as namespace:
+            load_files(namespace, backend, behaviour)
+            wanted = rules_of(namespace)
+        with NetworkNamespace("golden") as namespace:
+            namespace.run(["ip", "-batch", "-"], stdin=DEVICE, check=True)
+            before = state(namespace)
+            for command, said in (
+                (("istio-iptables", *words), f"programmed by {backend}"),
+                (("netinit", "apply", *words), f"rules are as planned ({backend}): nothing to do"),
+                (("netinit", "verify", *words), "as planned"),
+            ):
+                done = executable.run(namespace, *command, env=environ)
+                assert (done.returncode, said in done.stdout + done.stderr) == (0, True), f"{behaviour}: {command[:2]}: {done.stdout}{done.stderr}"
+                check_same(rules_of(namespace), wanted, f"{behaviour}: after {command[:2]} not as its files")
+            removed = executable.run(namespace, "netinit", "remove", env=environ)
+            assert removed.returncode == 0, removed.stderr
+            check_same(state(namespace), before, f"{behaviour}: removed, and not as before")
+        sums[behaviour] = sum_of(wanted.encode())
     record_property("sums", json.dumps(sums))

@@ -47,7 +47,9 @@ ASSUMPTIONS = {  # what the simulator takes for granted, and the tests that hold
 
 CHOSEN = {backend: _of(backend) for backend in BACKENDS}
 _BUILT = [backend for backend in BACKENDS if backend != "libiptc"]  # those that want no library that is compiled
-GOLDENS = "tests/kernel/test_goldens_in_kernel.py"
+_GOLDENS = "tests/kernel/test_goldens_in_kernel.py::"
+GOLDENS = f"{_GOLDENS}test_the_kernel_lists_of_each_golden_what_it_lists_of_its_files"
+EXECUTABLE = f"{_GOLDENS}test_the_executable_alone_programs_each_golden_as_its_files_verifies_and_removes_it"
 ARM64 = {  # what is tried on an emulated machine of this architecture, and the tests of each
     "the demo, with connections of both families": [f"tests/netns/test_demo.py::test_every_connection_arrives_where_it_must_in_both_families[{one}]" for one in _BUILT],
     **{
@@ -63,6 +65,7 @@ ARM64 = {  # what is tried on an emulated machine of this architecture, and the 
     ],
     "the images' launcher, compiled for it": ["tests/netns/test_launcher.py"],
     "the CNI plugin, compiled for it": ["tests/unit/node/test_plugin.py"],
+    "the static executable, linked for it, alone: `apply`, `verify` and removal of each golden": [EXECUTABLE],
 }  # fmt: skip
 
 
@@ -74,5 +77,5 @@ def tests(parts: str) -> list[str]:
     name, whole = parts.removesuffix(WHOLE), parts.endswith(WHOLE)
     features = [test for features in CHOSEN.values() for test in features.values()]
     taken = [test for test in ASSUMPTIONS.values() if whole or test != RANDOM]
-    of = {"all": [*features, *ASSUMPTIONS.values()], "simulator": [*ASSUMPTIONS.values()], "goldens": [GOLDENS], "arm64": [*itertools.chain(*ARM64.values()), *taken]}
+    of = {"all": [*features, *ASSUMPTIONS.values()], "simulator": [*ASSUMPTIONS.values()], "goldens": [GOLDENS, EXECUTABLE], "arm64": [*itertools.chain(*ARM64.values()), *taken]}
     return of[name]

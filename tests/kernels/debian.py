@@ -135,14 +135,10 @@ def make_root(suite: str, architecture: str = NATIVE) -> Path:
     root = CACHE / "roots" / named_for(suite, architecture)
     if (root / "opt" / "ready").exists():
         return root
-    shutil.rmtree(root, ignore_errors=True)
-    root.parent.mkdir(parents=True, exist_ok=True)
     is_native = architecture == NATIVE
     made = ["--variant=minbase"] if is_native else ["--variant=extract", f"--architectures={architecture}", f"--hook-dir={MERGED}"]
     included = [",".join(PACKAGES)] if is_native else ["?essential", ",".join(name for name in PACKAGES if name not in UNBUILT)]
-    left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
-    run(["mmdebstrap", "--quiet", *made, *[f"--include={one}" for one in included], *left_out, '--aptopt=APT::Sandbox::User "root"',
-         f'--aptopt=Acquire::Check-Valid-Until "{machines_validity()}"', suite, root, MIRROR])  # fmt: skip
+    _bootstrap(suite, root, *made, *[f"--include={one}" for one in included])
     if is_native:
         _add_libraries(root)
     else:
@@ -152,6 +148,29 @@ def make_root(suite: str, architecture: str = NATIVE) -> Path:
         (root / name).mkdir(parents=True, exist_ok=True)
     (root / "opt" / "ready").touch()
     return root
+
+
+def make_builder(suite: str, architecture: str, system: str, packages: Iterable[str]) -> Path:
+    """A root of this suite with a compiler for another architecture, whose programs begin with `system`, and with packages of both."""
+    root = CACHE / "builders" / named_for(suite, architecture)
+    if (root / "opt" / "ready").exists():
+        return root
+    included = ",".join((f"gcc-{system}", *packages))
+    _bootstrap(suite, root, "--variant=minbase", f"--architectures={NATIVE},{architecture}", f"--include={included}")
+    for path in root.glob("usr/lib/python3*/_sysconfigdata_*"):
+        if system not in path.name:  # of the Python that runs here
+            path.unlink()
+    (root / "opt" / "ready").touch()
+    return root
+
+
+def _bootstrap(suite: str, root: Path, *words: str) -> None:
+    """A root of this suite, made anew by mmdebstrap with these words."""
+    shutil.rmtree(root, ignore_errors=True)
+    root.parent.mkdir(parents=True, exist_ok=True)
+    left_out = [f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in ("doc", "man", "locale", "info")]
+    run(["mmdebstrap", "--quiet", *words, *left_out, '--aptopt=APT::Sandbox::User "root"',
+         f'--aptopt=Acquire::Check-Valid-Until "{machines_validity()}"', suite, root, MIRROR])  # fmt: skip
 
 
 def _configure(root: Path) -> None:

@@ -13,8 +13,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from built import build_programs
-from chosen import tests
+from built import build_programs, link_executable
+from chosen import EXECUTABLE, tests
 from debian import NATIVE, Kernel, module_name, run
 
 ROOT = Path(__file__).parents[2]
@@ -126,6 +126,7 @@ def make_start(kernel: Kernel, root: Path, project: Path, *, without: Iterable[s
     (tree / "init").chmod(0o755)
     if kernel.architecture != NATIVE:
         build_programs(project / "netinit", tree / "built", kernel.architecture)
+        link_executable(project / "netinit", tree / "built" / "executable", kernel.architecture)
         (tree / "usr" / "lib" / "netinit").symlink_to("/project")  # where the launcher has it
     start = work / "start.cpio"
     with start.open("wb") as stream:  # archives behind each other are one
@@ -160,10 +161,12 @@ def in_machine(kernel: Kernel, root: Path, project: Path, *, without: Iterable[s
 def in_root(root: Path, project: Path, *, parts: str = "all", limit: int) -> Mapping[str, object]:
     """The answer of inside.py in a root of Debian, in namespaces of its own, on this machine's kernel."""
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as named:
-        answer = Path(named) / "answer"
+        answer, built = Path(named) / "answer", Path(named) / "executable"
         answer.touch()
+        if EXECUTABLE in tests(parts):
+            link_executable(project / "netinit", built, NATIVE)
         script = Path(__file__).parent / "enter.sh"
-        command = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", script, root, project, answer, parts]
+        command = ["unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "sh", script, root, project, answer, parts, *([built] if built.exists() else [])]
         try:
             done = subprocess.run(nice(*command), capture_output=True, text=True, timeout=limit, check=False, stdin=subprocess.DEVNULL)
         except subprocess.TimeoutExpired as error:

@@ -1,12 +1,12 @@
 """`make kernels`: asks kernels and roots, keeps what they answered in results.json beside this file and writes docs/kernels.md from it.
 
     python tests/kernels/run.py [--simulator] [NAME...]
-    python tests/kernels/run.py --arm64 [whole]
+    python tests/kernels/run.py --arm64 PART [whole]
 
 A NAME (see PLACES) chooses what is asked anew. What is not asked, and a place that gives no answer or does not come to its end, keeps what
 is on record. With --simulator only the simulator's assumptions are asked, ARM64 too where it is named. With --arm64, an emulated machine of this
-architecture is asked, and a root on this computer's kernel for the messages that it must send alike. Where the processor is emulated, a kernel
-takes some three minutes of this computer's, and only those that nobody else wants.
+architecture is asked, and a root on this computer's kernel for what it must do alike for each golden: everything (PART is `arm64`) or that alone
+(`goldens`). Where the processor is emulated, a kernel takes some three minutes of this computer's, and only those that nobody else wants.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from chosen import WHOLE
 from debian import NATIVE, Kernel, make_root
 from places import ROOT, compile_project, copy_project, in_machine, in_root
-from summaries import Record, complain_of_messages, complaints, keep, summarize, summarize_arm64
+from summaries import Record, complain_of_goldens, complaints, keep, summarize, summarize_arm64
 from systems import SYSTEMS, name_rig
 from table import render
 
@@ -65,6 +65,7 @@ KERNELS = {
 }
 PLACES = (*ROOTS, *KERNELS)
 ARM64, ARM64_KERNEL = "6.1 of Debian 12, arm64", Booted("bookworm", "arm64", "bookworm", architecture="arm64")
+PARTS = ("arm64", "goldens")  # everything, or what this computer must do alike
 SIMULATED = (*ROOTS, *(name for name, kernel in KERNELS.items() if not kernel.without), ARM64)  # whom --simulator asks
 
 
@@ -114,25 +115,35 @@ def record(name: str, found: Record) -> None:
         PAGE.write_text(render(results, ARM64), "utf-8")
 
 
-def ask_arm64(whole: str) -> int:
-    """Ask the emulated machine, and the page's root of the same suite for what both must send alike; `whole`: WHOLE or nothing."""
+def tell(wrong: list[str]) -> int:
+    """Print what is wrong, a line each; return how many there are."""
+    for line in wrong:
+        print(line, flush=True)
+    return len(wrong)
+
+
+def ask_arm64(part: str) -> int:
+    """Ask the emulated machine, and the page's root of the same suite for what both must do alike; `part`: of PARTS, with or without WHOLE."""
+    if part.removesuffix(WHOLE) not in PARTS:
+        print(f"{part!r} is no part of what is asked of arm64; these are: {', '.join(PARTS)}")
+        return 1
     if obstacle := find_obstacle({**PROGRAMS, **PROGRAMS_OF_ARM64}):
         print(obstacle.replace("make kernels", "make arm64"))
         return 1
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
-        here = ask("Debian 12", f"goldens{whole}", Path(work))
-        there = ask(ARM64, f"arm64{whole}", Path(work))
+        here = ask("Debian 12", f"goldens{WHOLE * part.endswith(WHOLE)}", Path(work))
+        there = ask(ARM64, part, Path(work))
     wrong = [*complaints(here), *complaints(there)]
-    if "answer" in here and (found := summarize(there)):
-        record(ARM64, found | summarize_arm64(there["answer"], here["answer"]))
-        wrong += complain_of_messages(there["answer"], here["answer"])
-    print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(wrong)} complaints"]))
+    if "answer" in here and there.get("answer", {}).get("ended"):
+        record(ARM64, summarize(there) | summarize_arm64(there["answer"], here["answer"]))
+        wrong += complain_of_goldens(there["answer"], here["answer"])
+    tell([*wrong, f"{PAGE.relative_to(ROOT)}: {len(wrong)} complaints"])
     return int(bool(wrong))
 
 
 def main(words: list[str]) -> int:
-    if words[:1] == ["--arm64"] and words[1:] in ([], ["whole"]):
-        return ask_arm64(WHOLE if words[1:] else "")
+    if words[:1] == ["--arm64"]:
+        return ask_arm64(" ".join(words[1:]))
     parts, names = ("simulator", words[1:]) if words[:1] == ["--simulator"] else ("all", words)
     if obstacle := find_obstacle({**PROGRAMS, **(PROGRAMS_OF_ARM64 if ARM64 in names else {})}):
         print(obstacle)
@@ -141,13 +152,13 @@ def main(words: list[str]) -> int:
     if unknown := [name for name in names if name not in named]:
         print(f"{unknown[0]!r} is no place{' with --simulator' * (unknown[0] in PLACES)}; these are: {', '.join(named)}")
         return 1
-    asked = []
+    names, wrong = names or [name for name in named if name != ARM64], 0
     with tempfile.TemporaryDirectory(prefix="netinit-kernels-") as work:
-        for name in names or [name for name in named if name != ARM64]:
-            asked.append(ask(name, parts, Path(work)))
-            record(name, summarize(asked[-1]))  # at once: who stops a long run keeps what it found
-    wrong = [line for place in asked for line in complaints(place)]
-    print("\n".join([*wrong, f"{PAGE.relative_to(ROOT)}: {len(asked)} places asked, {len(wrong)} complaints"]))
+        for name in names:  # each is recorded, and complained of, at once: who stops a long run keeps what it found
+            place = ask(name, parts, Path(work))
+            record(name, summarize(place))
+            wrong += tell(complaints(place))
+    print(f"{PAGE.relative_to(ROOT)}: {len(names)} places asked, {wrong} complaints")
     return int(bool(wrong))
 
 

@@ -12,7 +12,7 @@ ip link set lo up
 line=/dev/$(cat /line)
 exec 3> "$line" # open for all the time: what is set stays
 stty -F "$line" raw
-[ ! -d /built ] || export NETINIT_PLUGIN=/built/netinit-cni NETINIT_LAUNCHER=/built/netinit # compiled for this machine
+[ ! -d /built ] || export NETINIT_PLUGIN=/built/netinit-cni NETINIT_LAUNCHER=/built/netinit NETINIT_EXECUTABLE=/built/executable # of this machine
 [ ! -d /built ] || export NETINIT_PROBE_SECONDS=5 # of an emulated clock: waiting takes no time
 cd /project
 python3 tests/kernels/inside.py "$line" "$(cat /parts)"

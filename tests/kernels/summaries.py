@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chosen import ARM64, ASSUMPTIONS, BACKENDS, CHOSEN, FEATURES
+from chosen import ARM64, ASSUMPTIONS, BACKENDS, CHOSEN, EXECUTABLE, FEATURES, GOLDENS
 
 Answer = Mapping[str, Any]
 Place = Mapping[str, Any]
@@ -20,13 +20,15 @@ MOST = 400  # characters of a message that are kept
 FEW_GOLDENS = 5  # that a complaint names
 NAMED = "the error names a missing module"
 SETS = "ip_set"
+ALIKE = {"messages": GOLDENS, "executable": EXECUTABLE}  # what machines must do alike for each golden, and the test that records it
 
 
 def keep(results: Mapping[str, Record], name: str, found: Record, order: Iterable[str]) -> dict[str, Record]:
     """The results with what a place was found to be now; what it was not asked this time, and other places, stay as they were."""
     before = results.get(name, {})
     simulator = {**before.get("simulator", {}), **found.get("simulator", {})}
-    kept = {**results, name: {**before, **found, **({"simulator": simulator} if simulator else {})}}
+    tried = {one: ends or before.get("tried", {}).get(one, []) for one, ends in found.get("tried", {}).items()}
+    kept = {**results, name: {**before, **found, **({"simulator": simulator} if simulator else {}), **({"tried": tried} if tried else {})}}
     return {one: kept[one] for one in order if one in kept}
 
 
@@ -116,10 +118,10 @@ def _versions(facts: Mapping[str, str]) -> list[str]:
 
 
 def summarize_arm64(answer: Answer, here: Answer) -> dict[str, Any]:
-    """What is kept of an emulated machine; `here`: the answer of a machine that must send the same messages."""
+    """What is kept of an emulated machine; `here`: the answer of a machine that must do the same for each golden."""
     return {
         "versions": _versions(answer["facts"]), "tried": {name: _ends_of(answer, wanted) for name, wanted in ARM64.items()},
-        "messages": {"beside": here["facts"]["kernel"], "differ": len(find_differing(answer, here)), "of": len(sums_of(here))},
+        **{name: {"beside": here["facts"]["kernel"], "differ": len(find_differing(answer, here, test)), "of": len(sums_of(here, test))} for name, test in ALIKE.items()},
     }  # fmt: skip
 
 
@@ -133,24 +135,28 @@ def _ends_of(answer: Answer, wanted: Iterable[str]) -> list[tuple[str, str, int]
     return [(*end, count) for end, count in ends.items()]
 
 
-def sums_of(answer: Answer) -> dict[tuple[str, str], str]:
-    """What was sent to the kernel, as a sum, for each test and golden."""
-    return {(one["test"], golden): found for one in answer["tests"] for golden, found in json.loads(one.get("sums", "{}")).items()}
+def sums_of(answer: Answer, test: str) -> dict[tuple[str, str], str]:
+    """What a test with parameters recorded for each golden, as a sum: what was sent to the kernel, or what it held."""
+    ran = [one for one in answer["tests"] if one["test"].partition("[")[0] == test]
+    return {(one["test"], golden): found for one in ran for golden, found in json.loads(one.get("sums", "{}")).items()}
 
 
-def find_differing(one: Answer, other: Answer) -> list[tuple[str, str]]:
-    """Each test and golden for which two machines sent different bytes, or only one sent some."""
-    found, wanted = sums_of(one), sums_of(other)
+def find_differing(one: Answer, other: Answer, test: str) -> list[tuple[str, str]]:
+    """Each test and golden for which two machines recorded different sums, or only one recorded some."""
+    found, wanted = sums_of(one, test), sums_of(other, test)
     return [key for key in sorted(found.keys() | wanted) if found.get(key) != wanted.get(key)]
 
 
-def complain_of_messages(one: Answer, other: Answer) -> list[str]:
-    """A line for each test with goldens for which two machines sent different bytes, or that says that nothing was compared."""
-    goldens: dict[str, list[str]] = {}
-    for test, golden in find_differing(one, other):
-        goldens.setdefault(test, []).append(golden)
-    lines = [f"{test}: other messages than here for {len(named)} goldens: {', '.join(named[:FEW_GOLDENS])}" for test, named in goldens.items()]
-    return lines if sums_of(other) else ["no messages were compared"]
+def complain_of_goldens(one: Answer, other: Answer) -> list[str]:
+    """A line for each test with goldens for which two machines differ, or of which nothing was compared."""
+    lines = []
+    for wanted in ALIKE.values():
+        goldens: dict[str, list[str]] = {}
+        for test, golden in find_differing(one, other, wanted):
+            goldens.setdefault(test, []).append(golden)
+        lines += [f"{test}: not as here for {len(named)} goldens: {', '.join(named[:FEW_GOLDENS])}" for test, named in goldens.items()]
+        lines += [] if sums_of(other, wanted) else [f"{wanted}: nothing was compared"]
+    return lines
 
 
 def complaints(place: Place) -> list[str]:

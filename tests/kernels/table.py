@@ -11,6 +11,7 @@ from systems import LEGACY_TABLES, SYSTEMS, System, name_rig
 Record = Mapping[str, Any]
 Results = Mapping[str, Record]
 MOST, FEW = 160, 40  # characters of a message in a cell; of the reason for skipping a test
+COMPARED = {"messages": "what is sent to the kernel", "executable": "what the kernel holds after the executable's `apply`"}
 HEAD = """# Kernels
 
 `netinit doctor` checks your kernel. `make kernels` (root) wrote this page.
@@ -37,7 +38,8 @@ ARM64_HEAD = """
 ## arm64
 
 `make arm64` (root) boots Debian's kernel and root for arm64 in QEMU, whose processor is emulated, and runs the demo, `apply`, `verify`, a second
-`apply` and the removal there, with real connections. The CNI plugin and the launcher of the images are compiled for it as the images compile them.
+`apply` and the removal there, with real connections. The CNI plugin and the launcher of the images are compiled for it as the images compile them; the
+executable of the releases and of the init container's image is linked by that image's commands.
 That sizes and places in structs, calls and constants are those of the headers of Linux, for each architecture with a compiler here, is a test of
 `make test`.
 
@@ -134,15 +136,17 @@ def render_arm64(record: Record) -> str:
     """The page's part about an emulated machine; empty where there was none."""
     if "tried" not in record:
         return ""
-    messages = record["messages"]
-    same = f"{messages['of']} of {messages['of']} equal" if not messages["differ"] else f"**{messages['differ']} of {messages['of']} differ**"
     rows = [
         *((name, _write_ends(ends)) for name, ends in record["tried"].items()),
-        (f"what is sent to the kernel for each golden and backend, beside amd64 ({messages['beside']})", same),
+        *((f"{what}, for each golden and backend, beside amd64 ({record[key]['beside']})", _write_equal(record[key])) for key, what in COMPARED.items() if key in record),
     ]
     kernel, iptables, nft, ipset, python = record["versions"]
     versions = f"{kernel}, iptables {iptables}, nftables {nft}, ipset {ipset}, Python {python}:"
     return f"{ARM64_HEAD}{versions}\n\n{write_table(('tried', 'tests'), rows)}"
+
+
+def _write_equal(compared: Mapping[str, Any]) -> str:
+    return f"{compared['of']} of {compared['of']} equal" if not compared["differ"] else f"**{compared['differ']} of {compared['of']} differ**"
 
 
 def _write_ends(ends: Iterable[tuple[str, str, int]]) -> str:

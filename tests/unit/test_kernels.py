@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import built
 import chosen
 import places
 import run
@@ -128,12 +129,28 @@ def test_one_assumption_asked_anew_leaves_the_others_on_record():
     assert kept == {**before["6.1"]["simulator"], **found["simulator"]}
 
 
+def test_a_part_of_what_is_asked_of_arm64_leaves_the_others_on_record():
+    here, (first, *others) = recorded(), chosen.ARM64
+    assert chosen.ARM64[list(chosen.ARM64)[-1]] == [chosen.EXECUTABLE]
+    before = {run.ARM64: {"tried": {first: [["passed", "", 3]], "of old": [["passed", "", 1]]}, "simulator": {RANDOMLY: {"outcome": "passed", "kernel": "1"}}}}
+    kept = summaries.keep(before, run.ARM64, summaries.summarize_arm64(recorded(), here), [run.ARM64])[run.ARM64]
+    ran = {others[-1], GOLDENS_ROW}
+    assert kept["tried"] == {first: [["passed", "", 3]], **{name: [("passed", "", 1)] if name in ran else [] for name in others}}
+    assert kept["simulator"] == before[run.ARM64]["simulator"]
+
+
+def test_a_part_that_is_not_asked_of_arm64_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(run, "ask", lambda *_: pytest.fail("it asked"))
+    assert run.main(["--arm64", "golden"]) == 1
+    assert "'golden' is no part of what is asked of arm64; these are: arm64, goldens" in capsys.readouterr().out
+
+
 def test_a_place_that_is_not_asked_any_more_leaves_the_results():
     before = {"5.10": {"versions": ["1"] * 5}, "6.1": {"versions": ["2"] * 5}}
     assert summaries.keep(before, "6.1", {}, ["6.1"]) == {"6.1": before["6.1"]}
 
 
-def test_stopping_a_run_after_a_place_keeps_that_place(monkeypatch, tmp_path):
+def test_stopping_a_run_after_a_place_keeps_that_place_and_its_complaints(monkeypatch, tmp_path, capsys):
     def ask(name, parts, work):
         if name == "6.12 of Debian 13":
             raise KeyboardInterrupt
@@ -148,6 +165,7 @@ def test_stopping_a_run_after_a_place_keeps_that_place(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "find_obstacle", lambda programs: None)
     with pytest.raises(KeyboardInterrupt):
         run.main(["6.1 of Debian 12", "6.12 of Debian 13", "newest of sid"])
+    assert capsys.readouterr().out == f"6.1 of Debian 12: {NFT['contract']}: why | so\n"
     after = json.loads(results.read_text("utf-8"))
     assert [name for name in before if after.pop(name) != before[name]] == ["6.1 of Debian 12"]
     assert after == {}
@@ -210,6 +228,7 @@ def test_what_a_machine_told_is_one_answer_and_a_line_cut_short_ends_it(tmp_path
         places.read_answer(told, "panic")
 
 
+GOLDENS_ROW = next(name for name, tests in chosen.ARM64.items() if tests == [chosen.GOLDENS])
 RANDOMLY = next(name for name, test in chosen.ASSUMPTIONS.items() if test == chosen.RANDOM)
 
 
@@ -261,12 +280,13 @@ def test_every_chosen_test_is_found_among_the_files_that_are_copied(tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def sent(sums, outcome="passed"):
-    """The answer of a machine that sent these messages for goldens with a backend."""
-    tests = [{"test": f"{chosen.GOLDENS}::test_a[nftables]", "outcome": outcome, "reason": "", "sums": json.dumps(sums)}]
+def recorded(**sums):
+    """The answer of a machine whose tests recorded these sums for goldens with a backend."""
+    tests = [{"test": f"{test}[nftables]", "outcome": "passed", "reason": "", "sums": json.dumps(sums.get(key, {"a": "1"}))} for key, test in summaries.ALIKE.items()]
     return answer() | {"facts": dict.fromkeys(("kernel", "iptables", "nft", "ipset", "python"), "1"), "tests": tests}
 
 
+@pytest.mark.parametrize("key", summaries.ALIKE)
 @pytest.mark.parametrize(
     ("sums", "said", "differing"),
     [
@@ -276,21 +296,25 @@ def sent(sums, outcome="passed"):
         ({}, "**2 of 2 differ**", ["a", "b"]),
     ],
 )
-def test_a_message_that_two_machines_do_not_send_alike_is_a_complaint_and_stands_on_the_page(sums, said, differing):
-    here = sent({"a": "1", "b": "2"})
-    found = summaries.complain_of_messages(sent(sums), here)
-    assert [line.rpartition(": ")[2] for line in found] == [", ".join(differing)] * bool(differing)
-    assert f"| {said} |" in table.render_arm64(summaries.summarize_arm64(sent(sums), here))
+def test_what_two_machines_do_not_do_alike_for_a_golden_is_a_complaint_and_stands_on_the_page(key, sums, said, differing):
+    there, here = recorded(**{key: sums}), recorded(**{key: {"a": "1", "b": "2"}})
+    found = summaries.complain_of_goldens(there, here)
+    assert [(summaries.ALIKE[key] in line, line.rpartition(": ")[2]) for line in found] == [(True, ", ".join(differing))] * bool(differing)
+    page = table.render_arm64(summaries.summarize_arm64(there, here))
+    assert re.search(rf"^\| {re.escape(table.COMPARED[key])}, .* \| {re.escape(said)} \|$", page, re.MULTILINE)
+    assert page.count(" equal |") == len(summaries.ALIKE) - bool(differing)
 
 
-def test_that_nothing_was_compared_is_a_complaint():
-    assert summaries.complain_of_messages(sent({}), sent({})) == ["no messages were compared"]
+@pytest.mark.parametrize("key", summaries.ALIKE)
+def test_that_nothing_was_compared_is_a_complaint(key):
+    nothing = recorded(**{key: {}})
+    assert summaries.complain_of_goldens(nothing, nothing) == [f"{summaries.ALIKE[key]}: nothing was compared"]
 
 
 def test_the_row_of_a_group_of_tests_says_how_they_ended():
     (name, (test,)) = next((name, tests) for name, tests in chosen.ARM64.items() if len(tests) == 1)
     tests = [{"test": f"{test}::test_{end}[{number}]", "outcome": end, "reason": "a | b"} for end in ("passed", "failed", "skipped") for number in (1, 2)]
-    page = table.render_arm64(summaries.summarize_arm64(sent({}) | {"tests": tests}, sent({"a": "1"})))
+    page = table.render_arm64(summaries.summarize_arm64(recorded() | {"tests": tests}, recorded()))
     assert f"| {name} | 2 passed, 2 **failed**, 2 skipped (a \\| b) |" in page
     assert table.render_arm64(summaries.summarize_arm64(answer(), answer())).count("| not tried |") == len(chosen.ARM64)
     assert table.render_arm64({}) == ""
@@ -330,3 +354,20 @@ def test_a_machines_file_system_lacks_what_is_left_out_and_nothing_else(tmp_path
     archive = places.archive_of(tmp_path / "tree", tmp_path / "a.cpio", ("usr/share", "*.a"))
     listed = subprocess.run(["cpio", "--quiet", "--list"], input=archive.read_bytes(), capture_output=True, check=True).stdout
     assert listed.decode().split() == ["sbin", "usr", "usr/bin", "usr/lib", "usr/bin/a"]
+
+
+def test_the_executable_is_linked_by_the_commands_of_its_image():
+    recipe = built.read_recipe(built.DOCKERFILE.read_text("utf-8"))
+    assert recipe.python.startswith("python3.")
+    assert {"libc6-dev", f"lib{recipe.python}-dev", f"lib{recipe.python}-stdlib", "zlib1g-dev"} <= {*recipe.packages}
+    for part in ("netinit/bin/executable.py", "netinit/bin/executable.c", "-static", "-T order.ld", "_dl_open", *built.PACKAGES):
+        assert part in recipe.commands
+    assert "WORKDIR" not in recipe.commands, "what follows is of the image's other files"
+
+
+@pytest.mark.parametrize("part", ["ARG PYTHON=", "AS executable", "ENV PARTS=", "WORKDIR /build/executable\n"])
+def test_a_dockerfile_that_does_not_say_how_the_executable_is_linked_is_refused(part):
+    text = built.DOCKERFILE.read_text("utf-8")
+    assert part in text
+    with pytest.raises(RuntimeError, match="stage `executable` does not say how it is linked"):
+        built.read_recipe(text.replace(part, "X"))

@@ -30,7 +30,7 @@ ATTRIBUTE_SIZE, MAX_PROGRAMS = 64, 64  # of union bpf_attr; BPF_CGROUP_MAX_PROGS
 INFO_SIZE, NAME_AT, NAME_SIZE = 256, 64, 16  # struct bpf_prog_info, BPF_OBJ_NAME_LEN
 NOT_KNOWN = (22, 38, 95)  # EINVAL, ENOSYS, EOPNOTSUPP: a kernel without bpf(2), or without this attachment type
 UNKNOWN_CALL = 38  # ENOSYS
-NO_DEVICE = 19  # ENODEV, for another kind of device
+OTHER_DEVICE, NO_DEVICE = 6, 19  # ENXIO: netkit's, of another kind of device; ENODEV: the device is gone
 FORBIDDEN = (1, 13)  # EPERM, EACCES: not in the initial user namespace, or seccomp filters bpf(2), as in most containers
 PLACE = "BPF programs"
 NAMESPACE = "/proc/thread-self/ns/net"
@@ -230,7 +230,7 @@ def query(target: int, kind: int, flags: int = 0) -> tuple[int, ...]:
     try:
         _call(PROG_QUERY, request)
     except OSError as error:
-        if error.errno in (*NOT_KNOWN, NO_DEVICE):
+        if error.errno in (*NOT_KNOWN, OTHER_DEVICE, NO_DEVICE):
             return ()
         raise
     count = min(unpack_from("=I", request, 24)[0], MAX_PROGRAMS)

@@ -191,7 +191,7 @@ NUMBERS = {
     "SIOCETHTOOL": wiring._SIOCETHTOOL, "SO_NETNS_COOKIE": reader.SO_NETNS_COOKIE,
     "BPF_PROG_GET_FD_BY_ID": bpf.PROG_GET_FD_BY_ID, "BPF_OBJ_GET_INFO_BY_FD": bpf.OBJ_GET_INFO_BY_FD, "BPF_PROG_QUERY": bpf.PROG_QUERY,
     "EPERM": bpf.FORBIDDEN[0], "EACCES": bpf.FORBIDDEN[1], "ENOENT": extensions.ENOENT, "ESRCH": bpf.GONE[1], "EINTR": netlink.EINTR,
-    "EAGAIN": legacy_tables.EAGAIN, "ENODEV": bpf.NO_DEVICE, "EINVAL": extensions.EINVAL, "EFBIG": netlink.EFBIG, "ENOSYS": bpf.UNKNOWN_CALL,
+    "EAGAIN": legacy_tables.EAGAIN, "ENXIO": bpf.OTHER_DEVICE, "ENODEV": bpf.NO_DEVICE, "EINVAL": extensions.EINVAL, "EFBIG": netlink.EFBIG, "ENOSYS": bpf.UNKNOWN_CALL,
     "EBADMSG": tcp_sockets.EBADMSG, "ENOPROTOOPT": extensions.ENOPROTOOPT, "EPROTONOSUPPORT": extensions.EPROTONOSUPPORT,
     "EOPNOTSUPP": nf_tables.EOPNOTSUPP, "ENOBUFS": trace_messages.ENOBUFS, "EMSGSIZE": 90,
 }  # fmt: skip

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from struct import pack
+import errno
+import os
+from struct import pack, pack_into, unpack_from
 
 import pytest
 
 from netinit.base.netlink_attributes import write_attribute
 from netinit.base.snapshot import NETDEV, NftSet
-from netinit.kernel import netlink, nf_tables
-from netinit.kernel.snapshot import legacy_tables, nf_tables_dump, reader
+from netinit.kernel import libc, netlink, nf_tables
+from netinit.kernel.snapshot import bpf, legacy_tables, nf_tables_dump, reader
 
 EXACT, PREFIX = 1, 2  # NFTA_DEVICE_NAME, NFTA_DEVICE_PREFIX
 ETH0, ETH1 = 2, 3
+COUNT_AT = 24  # of programs, in the answer to BPF_PROG_QUERY
 
 
 def chain_of(*devices):
@@ -131,3 +134,22 @@ def test_legacy_tables_that_may_not_be_listed_are_none_where_no_module_makes_any
     found = []
     assert legacy_tables.read(found) == ()
     assert [(one.place, one.is_forbidden, one.may_capture) for one in found] == [(f"legacy tables of {one}", True, True) for one in unknown]
+
+
+@pytest.mark.parametrize(("number", "told"), [
+    (errno.ENXIO, []), (errno.ENODEV, []), (errno.EINVAL, []), (errno.EIO, ["netkit on eth0", "netkit peer on eth0"]), (errno.EACCES, ["BPF programs"]),
+])  # fmt: skip
+def test_a_device_of_another_kind_has_no_programs_of_netkit_and_other_refusals_are_unknown(monkeypatch, number, told):
+    """Kernels with netkit (6.7 and later) answer so for every other device: netkit_dev_fetch in drivers/net/netkit.c."""
+    kinds = {kind: label for kind, label in bpf.OF_DEVICES.items() if label.startswith("netkit")}
+
+    def call(name, number_of_call, command, request, size):
+        if unpack_from("=II", request)[1] in kinds:
+            raise OSError(number, os.strerror(number))
+        pack_into("=I", request, COUNT_AT, 0)
+        return 0
+
+    monkeypatch.setattr(libc, "call", call)
+    unknown = []
+    assert bpf.read_devices({2: "eth0"}, unknown) == ()
+    assert [one.place for one in unknown] == told
