@@ -56,6 +56,7 @@ AT_THE_START = ("LD_", "PYTHON", "LC_", "LANG")  # beginnings of variables that 
 ENVIRONMENT = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}  # some modules read it as they are imported
 MOST = 1 << 17  # bytes of a request
 WORD = 4  # bytes of an answer
+SECONDS = 240.0  # that a command may take on a busy machine: it is hanging ones that this ends
 CAPABILITIES = {"net_admin": 12, "net_raw": 13, "sys_admin": 21}  # linux/capability.h
 OURS = "/proc/thread-self/ns/net"
 
@@ -67,7 +68,7 @@ def can_run(words: Sequence[str], env: Mapping[str, str] | None = None) -> bool:
 
 
 def run(
-    words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: float = 240.0, without: Sequence[str] = ()
+    words: Sequence[str], env: Mapping[str, str] | None = None, *, timeout: float = SECONDS, without: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
     """The program, run to its end in this thread's network namespace with `ENVIRONMENT` and `env`, and nothing on stdin.
 

@@ -169,7 +169,7 @@ def run_tool(
     if without:
         prefix = [*prefix, "setpriv", "--bounding-set=" + ",".join(f"-{name}" for name in without), "--inh-caps=-all"]
     environment = {"PATH": FOLDERS, **(env or {})}
-    return namespace.run([*prefix, *TOOL, *arguments], env=environment, **more)
+    return namespace.run([*prefix, *TOOL, *arguments], env=environment, **{"timeout": prefork.SECONDS, **more})
 
 
 def begin_tool(namespace: NetworkNamespace, *arguments: str) -> prefork.Running:

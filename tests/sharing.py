@@ -1,5 +1,7 @@
 """Which tests share a worker of pytest-xdist, and in which order they start: the long ones first, so that none is left over alone.
 
+Files are long, too: they start before the tests that go one by one, with which all workers end at the same time.
+
 The files of most folders stay together, since their tests are short and share what their modules make; where each test makes a
 pod of its own, each goes to whoever is free.
 """
@@ -30,17 +32,22 @@ FIRST = (
 )  # fmt: skip
 
 
+def unit(nodeid: str) -> str:
+    """What goes to one worker as a whole: the test, its file, or the first of a line of `TOGETHER`."""
+    whole = next((beginnings[0] for beginnings in TOGETHER if nodeid.startswith(beginnings)), None)
+    return whole or (nodeid if nodeid.startswith(APART) else nodeid.partition("::")[0])
+
+
 def rank(nodeid: str) -> int:
-    """The place of a test in the order: the number of the first beginning that its name has."""
-    return next((number for number, beginning in enumerate(FIRST) if nodeid.startswith(beginning)), len(FIRST))
+    """The place of a test in the order: the number of the first beginning that its name has, else files before single tests."""
+    return next((number for number, beginning in enumerate(FIRST) if nodeid.startswith(beginning)), len(FIRST) + (unit(nodeid) == nodeid))
 
 
 class Scheduler(LoadScopeScheduling):
     """pytest-xdist's own for files, with those tests apart that share nothing."""
 
     def _split_scope(self, nodeid: str) -> str:
-        whole = next((beginnings[0] for beginnings in TOGETHER if nodeid.startswith(beginnings)), None)
-        return whole or (nodeid if nodeid.startswith(APART) else nodeid.partition("::")[0])
+        return unit(nodeid)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
         """What is complete is forgotten: the scheduler counts all that a worker ever got, several times for each test."""

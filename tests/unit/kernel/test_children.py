@@ -217,17 +217,14 @@ def await_request(own):
 
 
 def test_a_child_that_nobody_disturbs_does_its_work():
-    answer, signals = ask_with_signals(lambda own: (os.getpid() != PARENT, own.pending))
-    assert (answer, signals.pending) == ((True, 0), 0)
-
-
-PARENT = os.getpid()
+    answer, signals = ask_with_signals(lambda own: (os.getppid(), own.pending))
+    assert (answer, signals.pending) == ((os.getpid(), 0), 0)
 
 
 @pytest.mark.parametrize("number", REQUESTS)
 def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
     def work(own):
-        os.kill(PARENT, number)
+        os.kill(os.getppid(), number)
         raise ended_by(await_request(own), AS_BEFORE)
 
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
@@ -237,7 +234,7 @@ def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
 
 def test_what_a_child_says_of_what_it_has_left_is_told():
     def work(own):
-        os.kill(PARENT, signal.SIGINT)
+        os.kill(os.getppid(), signal.SIGINT)
         await_request(own)
         raise ApplyError("ended by SIGINT; a rule is left")
 
@@ -247,7 +244,7 @@ def test_what_a_child_says_of_what_it_has_left_is_told():
 
 def test_a_child_that_has_done_its_work_leaves_a_late_signal_to_the_caller():
     def work(own):
-        os.kill(PARENT, signal.SIGTERM)
+        os.kill(os.getppid(), signal.SIGTERM)
         return await_request(own)
 
     answer, signals = ask_with_signals(work)
@@ -259,7 +256,7 @@ def test_a_child_that_a_signal_ends_before_it_listens_has_changed_nothing(number
     def work(_):
         for one in REQUESTS:
             signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
-        os.kill(PARENT, number)
+        os.kill(os.getppid(), number)
         time.sleep(20)
 
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
@@ -269,7 +266,7 @@ def test_a_child_that_a_signal_ends_before_it_listens_has_changed_nothing(number
 
 def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
     def work(own):
-        os.kill(PARENT, signal.SIGTERM)
+        os.kill(os.getppid(), signal.SIGTERM)
         await_request(own)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -280,7 +277,7 @@ def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
 def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
     with hearing() as signals:
         signals.listen()
-        os.kill(PARENT, signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(ApplyError, match="ended by SIGTERM"):
             children.ask_with_signals(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
 
