@@ -10,6 +10,7 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.net import Family, Network, PortRange, covers, lists_port
+from netinit.inject.deciding.podfile import DOUBT
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.iptables.write import Written, write_plan
@@ -197,7 +198,8 @@ def explain(
     trace = simulate(packet, ruleset, surroundings)
     made = Explanation(trace, origins=origins or {})
     if ruleset.doubt:
-        return made.unknown_because(f"{ruleset.doubt}; with the rules of injection: {made.sentence}")
+        as_injected = f"; with the rules of injection: {made.sentence}" if ruleset.doubt == DOUBT else ""
+        return made.unknown_because(f"{ruleset.doubt}{as_injected}")
     if ruleset.unread and trace.verdict != UNKNOWN:
         return made.unknown_because(f"{list_unread(ruleset.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
