@@ -112,3 +112,16 @@ def test_of_two_meshes_in_one_pod_neither_is_believed(run, write):
     told = run(["netinit", "explain", "--pod", file, *TO])
     assert "init container linkerd-init is Linkerd's, and the pod is in Istio's mesh too: only one of them gets a connection" in told.out
     assert run(["netinit", "lint", "--strict", file]).code == 1
+
+
+@pytest.mark.parametrize("asked", ["os: {name: windows}", "nodeSelector: {kubernetes.io/os: windows}", "nodeSelector: {beta.kubernetes.io/os: windows}"])
+@pytest.mark.parametrize(("labels", "code"), [(ASKS, 1), (ASKS.replace("true", "false"), 0)])
+def test_a_pod_for_windows_does_not_start_in_the_mesh_and_lint_says_so(run, write, asked, labels, code):
+    file = write(f"{APPLICATION}], {asked}, volumes: [", labels)
+    told = run(["netinit", "lint", file])
+    assert (told.code, "NI381" in told.out) == (code, bool(code)), told
+    assert ("windows: no init container and no proxy of a mesh runs on Windows" in run(["netinit", "why", file]).out) is bool(code)
+
+
+def test_linux_is_not_windows(run, write):
+    assert "NI381" not in run(["netinit", "lint", write(f"{APPLICATION}], os: {{name: linux}}, nodeSelector: {{kubernetes.io/os: linux}}, volumes: [", ASKS)]).out
