@@ -17,6 +17,7 @@ from netinit.rules.iptables.write import Written, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import OUTPUT, OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.rules.targets import Capture
 from netinit.simulate.answers import AnswerTrace
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
@@ -216,6 +217,9 @@ def _describe_end(trace: Trace) -> str:
     target = format_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
         return f"a rule that is not netinit's sends it to {target} instead"
+    if step := trace.diverted:
+        port = step.matched.target.port if isinstance(step.matched.target, Capture) else 0
+        return f"stays in the pod and is handed to the transparent socket on port {port}, with its destination {target}"
     if trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
         return f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
