@@ -10,7 +10,7 @@ from netinit.cli.commands import ALIASES, COMMANDS
 
 KUBECTL_TOO = {"explain", "audit", "verify", "draw", "doctor", "watch", "trace", "why"}
 CHANGING, READING = {"apply", "remove"}, {"verify", "watch", "trace", "doctor", "demo", "node"}
-LIVE = ("--live", "--pid", "--netns", "--network-namespace")
+LIVE = ("--live", "--pid", "--netns", "--network-namespace", "--all-pods")
 FILES = ("--rules", "--dry-run", "--help", "-h")
 
 

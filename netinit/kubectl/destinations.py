@@ -12,6 +12,7 @@ from netinit.base.net import join_host, parse_address, read_addresses
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kubectl.program import Kubectl
+from netinit.questions.connections import refuse_url
 
 MAX_ENDPOINTS = 3  # endpoints of a service to ask about; each takes a run of netinit
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -35,6 +36,7 @@ class NamedDestination:
 
 def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[NamedDestination]:
     """Resolve `HOST:PORT`; HOST is an address, a Service, `pod/NAME` or a host name. Raises OptionError, ClusterError."""
+    refuse_url(text, "--to")
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port:
         raise OptionError(f"--to: {quote(text)} has no port; give service.namespace:port or host:port")

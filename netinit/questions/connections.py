@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from netinit.base.errors import OptionError
 from netinit.base.net import IPV4, Family, family_of, number_of, parse_address
+from netinit.base.sanitize import shorten
 from netinit.options.command_line import read_value
 from netinit.options.kinds import PORT, quote_value, read_gid, read_interface, read_uid
 from netinit.questions.rule_sources import RuleSource
@@ -17,6 +19,11 @@ from netinit.simulate.stand_ins import make_inbound
 DIRECTIONS = ("outbound", "inbound")
 APPLICATION = 1000  # the user who connects, if nobody is named
 MAX_MARK = 2**32 - 1
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://(?:[^/?#]*@)?(\[[^\]/]+\]|[^/:?#@]+)(?::(\d+))?")
+_PORTS_OF_SCHEMES = {
+    "http": "80", "https": "443", "ws": "80", "wss": "443", "postgres": "5432", "postgresql": "5432", "mysql": "3306", "redis": "6379",
+    "mongodb": "27017", "amqp": "5672", "amqps": "5671", "nats": "4222", "ldap": "389", "ldaps": "636", "ftp": "21",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +46,11 @@ class Question:
         return bool(self.to or self.source)
 
 
-def make_packet(question: Question, surroundings: Mapping[Family, Surroundings]) -> Packet:
-    """The first packet of the connection in question. Raises OptionError for missing or invalid values."""
+def make_packet(question: Question, surroundings: Mapping[Family, Surroundings], *, is_dump: bool = False) -> Packet:
+    """The first packet of the connection in question. Raises OptionError for missing or invalid values.
+
+    `is_dump`: a family without surroundings is one that the dump does not have.
+    """
     inbound = question.direction == "inbound" or (not question.direction and bool(question.source) and not question.uid)
     _refuse_options_of_other_direction(question, inbound=inbound)
     host, port = parse_endpoint(question.to, "--to") if question.to else ("", 0)
@@ -57,12 +67,15 @@ def make_packet(question: Question, surroundings: Mapping[Family, Surroundings])
         start, _, end = host.rpartition(":")
         unclear = f"; is {end} the port? write [{start}]:{end}" if start else ""
         raise OptionError(f"--to-port: the port is missing; give --to ADDRESS:PORT or --to-port PORT{unclear}")
-    family = family_of(host or source) if host or source else IPV4
+    usual = IPV4 if IPV4 in surroundings else next(iter(surroundings), IPV4)
+    family = family_of(host or source) if host or source else usual
     if host and source and family_of(source) is not family:
         raise OptionError(f"--from: {quote_value(source)} is not of the address family of {quote_value(host)}")
     around = surroundings.get(family)
     if around is None:
-        raise OptionError(f"--to: {family.name} is off in this namespace")
+        there = " and ".join([one.name for one in surroundings])
+        of_dump = f"the rules are those of {there} alone; give those of {family.name} too"
+        raise OptionError(f"--to: {of_dump if is_dump else f'{family.name} is off in this namespace'}")
     protocol = "udp" if question.udp else "tcp"
     if inbound:
         interface = read_value(question.interface, read_interface, "--interface") if question.interface else ""
@@ -87,7 +100,7 @@ def _refuse_options_of_other_direction(question: Question, *, inbound: bool) -> 
 
 def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tuple[str, ...], Packet]]:
     """The packets in question with their containers: one for each user of --pod unless --uid or --gid is given."""
-    packet = make_packet(question, rule_source.rules.surroundings)
+    packet = make_packet(question, rule_source.rules.surroundings, is_dump=rule_source.rules.snapshot is None)
     if packet.in_interface or question.uid or question.gid or not (rule_source.facts and rule_source.facts.users):
         return [((), packet)]
     senders: dict[tuple[int, int], list[str]] = {}
@@ -97,11 +110,19 @@ def make_packets(question: Question, rule_source: RuleSource) -> list[tuple[tupl
     return [(tuple(names), packet.replace(uid=uid, gid=gid)) for (uid, gid), names in senders.items()]
 
 
+def refuse_url(text: str, label: str) -> None:
+    """Refuse a URL, and name its host and port; not the whole, which may hold a password. Raises OptionError."""
+    if found := _URL.match(text):
+        port = found[3] or _PORTS_OF_SCHEMES.get(found[1].lower(), "PORT")
+        raise OptionError(f"{label}: it is a URL; give its host and port: {shorten(found[2])}:{port}")
+
+
 def parse_endpoint(text: str, label: str) -> tuple[str, int]:
     """Parse 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443 into address and port (0: none).
 
     Raises OptionError, which names `label`.
     """
+    refuse_url(text, label)
     address, port = text, ""
     if text.startswith("["):
         address, bracket, rest = text[1:].partition("]")

@@ -10,12 +10,14 @@ from typing import Any
 
 from netinit.base.errors import OptionError
 from netinit.base.net import Family, Network, PortRange, covers, lists_port
+from netinit.inject.deciding.podfile import DOUBT
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
 from netinit.rules.iptables.write import Written, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import OUTPUT, OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.rules.targets import Capture
 from netinit.simulate.answers import AnswerTrace
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
@@ -197,7 +199,8 @@ def explain(
     trace = simulate(packet, ruleset, surroundings)
     made = Explanation(trace, origins=origins or {})
     if ruleset.doubt:
-        return made.unknown_because(f"{ruleset.doubt}; with the rules of injection: {made.sentence}")
+        as_injected = f"; with the rules of injection: {made.sentence}" if ruleset.doubt == DOUBT else ""
+        return made.unknown_because(f"{ruleset.doubt}{as_injected}")
     if ruleset.unread and trace.verdict != UNKNOWN:
         return made.unknown_because(f"{list_unread(ruleset.unread)}; without that: {made.sentence}")
     changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
@@ -214,6 +217,9 @@ def _describe_end(trace: Trace) -> str:
     target = format_endpoint(last.family, last.destination, last.destination_port)
     if trace.translated:
         return f"a rule that is not netinit's sends it to {target} instead"
+    if step := trace.diverted:
+        port = step.matched.target.port if isinstance(step.matched.target, Capture) else 0
+        return f"stays in the pod and is handed to the transparent socket on port {port}, with its destination {target}"
     if trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
         return f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"

@@ -12,7 +12,7 @@ from netinit.base.sanitize import quote
 from netinit.base.tables import count
 from netinit.inject.deciding.manifest_places import UNKNOWN
 from netinit.inject.deciding.manifest_survey import PlacedFinding
-from netinit.inject.deciding.podfile import DOUBT, PodFacts
+from netinit.inject.deciding.podfile import PodFacts
 from netinit.inject.deciding.warnings import NOT_PROGRAMMED
 
 EXPLAINED = "netinit help CODE explains them"
@@ -88,12 +88,12 @@ def list_doubts(pods: Sequence[PodFacts], ignored: Mapping[str, str]) -> list[Is
     """One issue for all pods of which it is not known whether they are injected, and one for those of them that accept it."""
     found = []
     doubted = [one for one in pods if one.in_doubt]
-    accepting = [one for one in doubted if NOT_PROGRAMMED.code in one.accepted]
-    for several in ([one for one in doubted if one not in accepting], accepting):
-        if not several:
-            continue
+    groups: dict[tuple[bool, str], list[PodFacts]] = {}
+    for one in sorted(doubted, key=lambda one: NOT_PROGRAMMED.code in one.accepted):
+        groups.setdefault((NOT_PROGRAMMED.code in one.accepted, one.doubt), []).append(one)
+    for (_, doubt), several in groups.items():
         names = ", ".join([one.name for one in several[:MAX_NAMED]]) + (" and more" if len(several) > MAX_NAMED else "")
-        text = DOUBT if len(several) == 1 else f"{count(len(several), 'pod')} ({names}): {DOUBT}"
+        text = doubt if len(several) == 1 else f"{count(len(several), 'pod')} ({names}): {doubt}"
         pod, file = (several[0].name, several[0].file) if len(several) == 1 else ("", "")
         at = several[0].place.own if file and several[0].place else UNKNOWN
         issue = Issue(NOT_PROGRAMMED, WARNING, "", text, pod, file, "", *at)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +37,15 @@ from netinit.questions.rule_sources import RULES, ReadServers, RuleSource, descr
 from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.infer_options import InferredOptions, from_iptables, from_nft
 from netinit.rules.iptables.parse import normalise_rule
-from netinit.rules.iptables.parse.pasted import FORM, clean, has_rules, is_listed_by_l, read_pasted
+from netinit.rules.iptables.parse.pasted import (
+    FORM,
+    PastedListings,
+    as_typed,
+    clean,
+    has_rules,
+    is_listed_by_l,
+    read_pasted,
+)
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import OWNED_CHAINS, Plan
@@ -55,6 +64,7 @@ _MANIFEST = re.compile(r'^\s*(?:-\s+)?"?(?:apiVersion|kind)"?\s*:', re.MULTILINE
 _NFT_INPUT = re.compile(r"^\s*(?:nft\s+)?(?:add|create)\s+(?:table|chain|rule)\s+(?:ip6?|inet)\s", re.MULTILINE)
 _XML = re.compile(r"<iptables-rules\b")
 _EMPTY = "no rules in it"
+CORRECTED = "it is read with a keyboard's blanks, quotes and dashes instead of those that a word processor or a wiki made of them"
 MAX_CHARACTERS = 12 << 20  # of all texts: twice the bound of one file
 
 
@@ -62,7 +72,7 @@ def name_form(text: str) -> str:
     """How rules are written in a text that was not said to have any, such as `SAVE`; empty for manifests and anything else."""
     if len(_MANIFEST.findall(text[: 1 << 20])) > 1:
         return ""
-    return _name_form(text)
+    return _name_form(text) or _name_form(as_typed(text))
 
 
 def _name_form(text: str) -> str:
@@ -135,14 +145,14 @@ def read_dump(texts: Sequence[tuple[str, str]]) -> Dump:
             if len(texts) > 1 and not text.strip():  # there are no rules of IPv6, for example
                 notes.append(f"{shown}: it is empty")
                 continue
-            form = _choose_form(text)
-            if form in (NFT, NFT_JSON):
-                snapshot, left_out = _read_nft(text, form)
+            found, corrected = _read_text(text)
+            notes += [f"{shown}: {CORRECTED}"] if corrected else []
+            if isinstance(found, tuple):
+                snapshot, left_out = found
                 snapshots.append(snapshot)
                 hidden += left_out
                 warnings += [f"{shown}: {count(left_out, 'extension')} of iptables: {NOT_SHOWN}"] if left_out else []
                 continue
-            found = read_pasted(text)
             _merge(listings, found.listings)
         except ParseError as error:
             raise ParseError("\n".join([f"{shown}: {line}" for line in split_message(str(error))])) from None
@@ -161,6 +171,27 @@ def read_dump(texts: Sequence[tuple[str, str]]) -> Dump:
     if not any(chain.policy for ruleset in rulesets.values() for chain in ruleset.chains):
         raise ParseError(f"{named}: none of its chains is a built-in one, from which packets reach the others; {FORM}")
     return Dump(named, {SOURCE: {family: rulesets[family] for family in families}}, families, tuple(notes), tuple(warnings))
+
+
+def _read_text(text: str) -> tuple[PastedListings | tuple[Snapshot, int], bool]:
+    """The rules of a text, and whether it was read with the blanks, quotes and dashes of a keyboard, since it cannot be read as it is.
+
+    Whatever iptables and nft print can be read as it is, so that no name or comment in a dump becomes a part of a rule.
+    """
+    try:
+        return _read_as_it_is(text), False
+    except ParseError:
+        typed = as_typed(text)
+        if typed == text:
+            raise
+        with suppress(ParseError):
+            return _read_as_it_is(typed), True
+        raise
+
+
+def _read_as_it_is(text: str) -> PastedListings | tuple[Snapshot, int]:
+    form = _choose_form(text)
+    return _read_nft(text, form) if form in (NFT, NFT_JSON) else read_pasted(text)
 
 
 def _choose_form(text: str) -> str:

@@ -13,7 +13,7 @@ from netinit.base.errors import OptionError
 from netinit.base.listeners import Listeners
 from netinit.base.net import FAMILIES, IPV6, parse_address
 from netinit.base.sanitize import quote
-from netinit.inject.deciding.podfile import DOUBT, PodFacts, describe_other_proxy
+from netinit.inject.deciding.podfile import PodFacts, describe_other_proxy
 from netinit.options import Interception, Options, SettledOptions, offline
 from netinit.options.command_line import format_options, read_value
 from netinit.options.kinds import quote_value
@@ -77,7 +77,7 @@ def find_planned(
     notes, warnings = _add_pod_notes(facts)
     made = {} if made is None else made
     kept = not facts or facts.intercepted or facts.in_doubt
-    bare = (given, addresses, kept, DOUBT if facts and facts.in_doubt else "")
+    bare = (given, addresses, kept, facts.doubt if facts and facts.in_doubt else "")
     if bare not in made:
         made[bare] = _make_rules(*bare, read_servers)
     known = (*bare, *_deciding(facts)) if facts else bare

@@ -97,7 +97,17 @@ class Trace:
         """The step of the rule that redirected or excluded the packet, or ended its path; None if no rule did."""
         if self.fate in (DROPPED, REFUSED, UNKNOWN):
             return self.decider
+        if step := self.diverted:
+            return step
         return cause_of(self.hits, captured=self.verdict == CAPTURED, transparent=self.transparent, translated=self.translated)
+
+    @property
+    def diverted(self) -> TraceStep | None:
+        """The rule that hands a delivered packet to a transparent socket which is not the proxy's; None if none does."""
+        if not self.transparent or self.redirect_port or self.fate != DELIVERED:
+            return None
+        handing = [hit for hit in self.hits if isinstance(hit.matched.target, Capture) and hit.matched.target.transparent]
+        return handing[-1] if handing else None
 
     @property
     def end(self) -> tuple[object, ...]:

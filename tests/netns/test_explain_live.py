@@ -253,6 +253,25 @@ def test_where_the_way_depends_on_more_than_the_destination_both_ways_are_answer
     assert audited.returncode == 4, audited.stdout
 
 
+def test_what_a_foreign_tproxy_takes_goes_to_its_socket_and_without_one_nowhere(require_netns):
+    """As transparent proxies of users (v2ray, Clash) do: a mark in OUTPUT brings the packets to lo, where TPROXY takes them."""
+    needs("iptables-nft")
+    for taken in choose([False], [False, True]):
+        with Pod() as alone:
+            start_servers(alone, proxy=(15001, 15006, *[7893][:taken]), transparent=[7893][:taken])
+            apply_in(alone, Options.from_argv(SIDECAR))
+            alone.run(["sh", "-ec", "ip rule add fwmark 1 lookup 100; ip route add local default dev lo table 100"], check=True)
+            for words in ("OUTPUT -p tcp --dport 80 -j MARK --set-mark 1", "PREROUTING -i lo -p tcp -m mark --mark 1 -j TPROXY --on-port 7893 --on-ip 127.0.0.1 --tproxy-mark 1"):
+                alone.run(["iptables-nft", "-w", "-t", "mangle", "-A", *words.split()], check=True)
+            (end,) = alone.probe([Probe(OUTSIDE, 80, uid=2000, gid=2000, timeout=1)])
+            told = explain(alone, "--to", f"{OUTSIDE}:80", "--uid", "2000", "--gid", "2000")
+        assert (told["verdict"], "the transparent socket on port 7893" in told["sentence"]) == ("direct", True), told["sentence"]
+        assert "a rule that is not netinit's: `-i lo -p tcp" in told["sentence"]
+        (listener,) = told["listeners"]
+        assert (listener["outcome"] == "accepted") is (end.outcome == "answered"), (end, listener)
+        assert listener["outcome"] == ("accepted" if taken else "unanswered"), listener
+
+
 NO_WAY = {
     "no default route": ("ip route del default", "no route leads there"),
     "an unreachable network": ("ip route add unreachable 203.0.113.0/24", "the route unreachable 203.0.113.0/24 of table 254 refuses it"),

@@ -274,6 +274,29 @@ def test_no_module_that_is_started_by_its_name_can_be_the_working_directorys():
     assert not found
 
 
+ASKING = """apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {sidecar.istio.io/inject: "true"}, annotations: {traffic.sidecar.istio.io/excludeOutboundPorts: "443"}}
+spec: {containers: [{name: app, image: a}]}
+"""
+
+
+@pytest.mark.parametrize(("inputs", "code", "words"), [
+    ({"files": ""}, 2, "files: is empty"), ({"files": " \n\t\n"}, 2, "files: is empty"), ({"files": "", "check": "true"}, 2, "files: is empty"),
+    ({"files": "  web.yaml\t\r\n"}, 0, ""), ({"files": "a b.yaml\r\nweb.yaml\r\n", "fail-on": " bypass:port \r\n"}, 4, "file=a b.yaml"),
+    ({"files": ".", "exclude": " web.yaml\r\n\ta b.yaml ", "fail-on": "bypass:port"}, 0, "2 files excluded"),
+    ({"files": "web.yaml", "check": "True", "fail-on": "bypass:port"}, 4, ""), ({"files": "nothing.yaml", "strict": "TRUE"}, 1, ""),
+    ({"files": "web.yaml", "strict": "yes"}, 2, "strict: is neither true nor false"), ({"files": "web.yaml", "check": "1"}, 2, "check: is neither true nor false"),
+    ({"files": "web.yaml", "strict": ""}, 0, ""),
+])  # fmt: skip
+def test_inputs_of_the_action_are_taken_as_workflows_write_them_or_refused(tmp_path, inputs, code, words):
+    for name in ("web.yaml", "a b.yaml"):
+        (tmp_path / name).write_text(ASKING)
+    (tmp_path / "nothing.yaml").write_text(ASKING.replace("excludeOutboundPorts", "excludeOutboundPort"))  # a warning
+    done = run_action(tmp_path, inputs)
+    assert (done.returncode, words in done.stdout + done.stderr) == (code, True), done
+
+
 def test_the_example_repository_passes_its_own_gates(tmp_path):
     repository = EXAMPLES / "repository"
     (job,) = yaml.safe_load((repository / ".github/workflows/pods.yml").read_text())["jobs"].values()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.output import show_artefact
 from netinit.base.sanitize import Lines, escape, lines, shorten, split_message
 from netinit.base.tables import format_table
-from netinit.base.tree import Tree, mapping
+from netinit.base.tree import Tree, mapping, strings
 from netinit.cli.console import answer_either, color_option
 from netinit.cli.flags import FlagCommand
 from netinit.cli.inject import inputs as inject_inputs
@@ -21,7 +22,7 @@ from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.injection_report import Verdict, judge
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
-from netinit.inject.deciding.webhooks import DEFAULT_REVISION, Webhook, parse_webhooks
+from netinit.inject.deciding.webhooks import DEFAULT_REVISION, REVISION_LABEL, Webhook, parse_webhooks
 from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
@@ -51,7 +52,8 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
     trees = list(inject_inputs.read_trees(flags))
     given = {} if manually else _parse_labels(flags.labels) if flags.labels is not None else None
     cluster = inject_inputs.Cluster(flags) if flags.uses_cluster and (manually or given is None) else None
-    webhooks = None if manually else _webhooks(flags.revision, config, trees, cluster)
+    revisions = [flags.revision] if flags.revision else _list_revisions(trees, given or {})
+    webhooks = None if manually else _webhooks(revisions, config, trees, cluster)
     settings = inject_inputs.settings_of(flags)
     namespaces = inject_inputs.Namespaces(_items(trees, "Namespace"), cluster, is_optional=manually)
 
@@ -93,7 +95,18 @@ def _parse_labels(text: str) -> dict[str, str]:
     return labels
 
 
-def _webhooks(revision: str, config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any) -> tuple[Webhook, ...]:
+def _list_revisions(trees: list[tuple[str, Any]], given: Mapping[str, str]) -> list[str]:
+    """The default revision, and those that labels ask for, of namespaces, which are `given`, and of pods."""
+    labels = [given, *[strings(mapping(one.get("metadata")).get("labels")) for one in _items(trees, "Namespace")]]
+    for _, tree in trees:
+        with suppress(ParseError):  # said with the verdicts
+            labels += [strings(mapping(one.template["metadata"]).get("labels")) for one in workloads(tree)]
+    return [*dict.fromkeys([DEFAULT_REVISION, *[one[REVISION_LABEL] for one in labels if one.get(REVISION_LABEL)]])]
+
+
+def _webhooks(
+    revisions: Sequence[str], config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
+) -> tuple[Webhook, ...]:  # fmt: skip
     """Webhooks from the input, or else the cluster, or else those that the configuration's release installs."""
     configurations = _items(trees, "MutatingWebhookConfiguration")
     if not configurations and cluster is not None:
@@ -103,7 +116,7 @@ def _webhooks(revision: str, config: InjectionConfig, trees: list[tuple[str, Any
     by_default = mapping(config.values.get("sidecarInjectorWebhook")).get("enableNamespacesByDefault") is True
     if config.classic:
         return early_webhook(by_default=by_default)
-    return current_webhooks(revision or DEFAULT_REVISION, by_default=by_default)
+    return tuple([webhook for one in revisions for webhook in current_webhooks(one, by_default=by_default)])
 
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:

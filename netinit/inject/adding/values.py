@@ -100,7 +100,11 @@ def misfit_texts(values: Tree) -> tuple[tuple[str, str], ...]:
 
 
 def as_written(value: Any) -> Any:
-    """Return a number of JSON as it was written: values are floats."""
+    """Return the numbers of JSON as they were written, also in lists and maps: values are floats."""
+    if isinstance(value, list):
+        return [as_written(one) for one in value]
+    if isinstance(value, dict):
+        return {key: as_written(one) for key, one in value.items()}
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -50,6 +50,13 @@ DOUBT = (
     "it is not known whether the pod is injected: it has no label that decides, and its Namespace is not in the files; give the "
     "Namespace too, or --assume injected, cni or none"
 )
+OF_ANOTHER_MESH = "its rules are not Istio's: "  # begins why it is not known what they do
+_OTHER_MESHES = {
+    "linkerd-init": "Linkerd", "linkerd-network-validator": "Linkerd", "kuma-init": "Kuma", "kuma-validation": "Kuma",
+    "consul-connect-inject-init": "Consul", "osm-init": "Open Service Mesh", "proxyinit": "AWS App Mesh",
+}  # fmt: skip
+"""The init containers by which other meshes program a pod, or check what their CNI plugin did."""
+_CONVERTED = ("Linkerd", "Kuma", "Consul")
 _DECIDING = ("Namespace", "MutatingWebhookConfiguration")
 TUNNEL_VARIABLE = "ISTIO_META_ENABLE_HBONE"
 OF_ANNOTATION = "annotation "  # begins what is said of one
@@ -100,9 +107,9 @@ class PodFacts:
     of its dnsConfig; the only ones if `only_these`. `has_tunnel`: see the function. `users`: of the containers with traffic,
     except the proxy. `shared_owners`: see `warnings`. `rule_changers`: those that may undo the interception. `accepted`: codes
     of accepted findings, with reasons. `in_doubt`: it is not known whether the pod will be injected; the options count if it is.
-    `by_annotation`: an injector, a plugin or an agent makes its options of annotations. `proxy_ports`: see the function.
-    `may_mark`: a container besides the proxy may set firewall marks. `other_proxy`: what its proxy is if it is no sidecar, such as
-    `router`. `place`: where it stands in `file`.
+    `doubt`: why it is not known. `by_annotation`: an injector, a plugin or an agent makes its options of annotations.
+    `proxy_ports`: see the function. `may_mark`: a container besides the proxy may set firewall marks. `other_proxy`: what its
+    proxy is if it is no sidecar, such as `router`. `place`: where it stands in `file`.
     """
 
     name: str
@@ -124,6 +131,7 @@ class PodFacts:
     file: str = ""
     accepted: Mapping[str, str] = field(default_factory=dict)
     in_doubt: bool = False
+    doubt: str = DOUBT
     place: PodPlace | None = field(default=None, repr=False, compare=False)
     by_annotation: bool = False
     proxy_ports: tuple[int, ...] = PROXY_PORTS
@@ -163,6 +171,28 @@ def read_facts(one: Workload, base: Options, foresee: Foresee | None = None) -> 
 
     `base`: the node agent's defaults. `foresee`: what becomes of a pod that is not injected yet; without it the pod stays as it is.
     """
+    facts = _read_facts(one, base, foresee)
+    return facts if facts.host_network else _unless_of_another_mesh(facts, one.pod())
+
+
+def _unless_of_another_mesh(facts: PodFacts, pod: Tree) -> PodFacts:
+    """The facts, or that it is not known what the rules do where another mesh's init container makes them, alone or first."""
+    names = [name for item in named(mapping(pod["spec"]).get("initContainers")) if (name := string(item.get("name"))) in _OTHER_MESHES]
+    if not names:
+        return facts
+    mesh = _OTHER_MESHES[names[0]]
+    if facts.intercepted:
+        both = "and the pod is in Istio's mesh too: only one of them gets a connection; remove one"
+        what = f"init container {names[0]} is {mesh}'s, {both}"
+    else:
+        convert = f"; netinit convert --from {mesh.lower()} says what its arguments do" if mesh in _CONVERTED else ""
+        what = f"init container {names[0]} makes those of {mesh}, or checks them{convert}"
+    doubt = f"{OF_ANOTHER_MESH}{what}"
+    findings = tuple([finding for finding in facts.findings if finding.kind != NOT_PROGRAMMED])
+    return replace(facts, in_doubt=True, doubt=doubt, notes=(doubt,), findings=findings)
+
+
+def _read_facts(one: Workload, base: Options, foresee: Foresee | None) -> PodFacts:
     pod = one.pod()
     future = foresee(one) if foresee and not is_as_created(pod) else None
     if future is None:

@@ -71,6 +71,6 @@ def find_obstacles(webhook: Webhook, namespace_labels: Mapping[str, str], pod_la
     """Return the conditions of a webhook that are not met, with the labels that they apply to."""
     sides = (("namespace", webhook.namespace_selector, namespace_labels), ("pod", webhook.object_selector, pod_labels))
     return tuple([
-        f"the {whose} must have {requirement}"
+        f"the {whose} must have {requirement.wish}"
         for whose, selector, labels in sides for requirement in selector.requirements if not requirement.matches(labels)
     ])  # fmt: skip

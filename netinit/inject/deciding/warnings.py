@@ -39,6 +39,7 @@ from netinit.options import BACKENDS, Options
 ERROR, WARNING, NOTE = "error", "warning", "note"
 # ERROR: the pod does not start, an application bypasses the proxy, or it breaks its node; NOTE: by design
 _MAX_NAMED = 5  # containers in a finding
+_SYSTEM_LABELS = ("kubernetes.io/os", "beta.kubernetes.io/os")  # of nodes
 
 HOST_NETWORK = FindingKind(
     "NI101", "host-network",
@@ -83,6 +84,13 @@ SIDECAR_ANNOTATION = FindingKind(
     "An annotation that sets an option of sidecars' rules, on a pod of an ambient mesh: Istio's agent programs that "
     "pod, and knows no exclusions of ports, networks or interfaces. A pod that needs some gets a sidecar; "
     "`ambient.istio.io/bypass-inbound-capture` leaves all inbound traffic alone.",
+)
+
+
+WINDOWS = FindingKind(
+    "NI381", "windows",
+    "The pod is for nodes with Windows, where neither the init container nor the proxy runs: both are Linux programs, and "
+    'the API server refuses capabilities for Windows. Keep it out of the mesh: sidecar.istio.io/inject: "false".',
 )
 
 
@@ -143,6 +151,7 @@ def pod_findings(pod: Tree, *, with_rights: bool = True) -> tuple[PodFinding, ..
         return (_with_bad_arguments(string(init.get("name")), error),)
     by_plugin = only_validates(init, options) and find_proxy(spec) is not None
     found = [
+        *_on_windows(spec),
         *_missing_capabilities(init, options),
         *_sharing_proxy_user(spec, init, _proxy_options(spec) if by_plugin else options),
         *_without_network(spec, init, options),
@@ -250,6 +259,19 @@ def readable_options(init: Tree) -> Options | None:
     with contextlib.suppress(OptionError):
         return options_of(init)
     return None
+
+
+def _on_windows(spec: Tree) -> Iterator[PodFinding]:
+    """Yield a finding if the pod runs on nodes with Windows, by its own words."""
+    selected = strings(spec.get("nodeSelector"))
+    systems = {"os": string(mapping(spec.get("os")).get("name"))}
+    systems |= {f"nodeSelector {key}": selected.get(key, "") for key in _SYSTEM_LABELS}
+    if field := next((field for field, value in systems.items() if value == "windows"), ""):
+        yield PodFinding(
+            kind=WINDOWS, severity=ERROR,
+            text=f"{field}: windows: no init container and no proxy of a mesh runs on Windows, so that the pod does not start; "
+            f'set the label {INJECT}: "false" on the pod template',
+        )  # fmt: skip
 
 
 def _missing_capabilities(init: Tree, options: Options) -> Iterator[PodFinding]:

@@ -42,6 +42,13 @@ class Requirement(Record):
         }
         return words[self.operator]
 
+    @property
+    def wish(self) -> str:
+        """What labels must have that satisfy it, after "must have"."""
+        values = " or ".join(self.values)
+        words = {"NotIn": f"no label {self.key}={values}", "Exists": f"the label {self.key}", "DoesNotExist": f"no label {self.key}"}
+        return words.get(self.operator, str(self))
+
 
 class Selector(Record):
     """Requirements that must all match; an empty selector matches everything."""

@@ -9,6 +9,7 @@ from netinit.base.net import join_host, parse_address
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.options.kinds import PORT
+from netinit.questions.connections import refuse_url
 
 MAX_NAME = 253  # characters of a DNS name, RFC 1035
 _LABEL = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?")
@@ -92,6 +93,7 @@ def read_asked(
 
 
 def _read_endpoint(text: str) -> Endpoint:
+    refuse_url(text, "--to")
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port or (":" in host and not host.startswith("[")):
         raise OptionError(f"--to: {quote(text)} has no port; give db.shop:5432, 10.1.2.3:443 or [fd00::1]:443")

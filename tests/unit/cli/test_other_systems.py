@@ -20,7 +20,7 @@ from sweeps import choose
 
 ROOT = Path(__file__).parents[3]
 SYSTEMS = ("darwin", "win32")
-REFUSED = ("apply -b 80", "-p 15001", "remove", "verify", "watch", "trace", "doctor", "demo", "node status", "explain --live --to 10.1.1.1:80", "why --pid 1 x.yaml", "diff --pid 1")
+REFUSED = ("apply -b 80", "-p 15001", "remove", "verify", "watch", "trace", "doctor", "demo", "node status", "explain --live --to 10.1.1.1:80", "why --pid 1 x.yaml", "diff --pid 1", "audit --all-pods")
 
 
 def start(*words, given="", environ=None):

@@ -88,3 +88,40 @@ def test_a_sidecar_s_annotation_in_a_namespace_of_an_ambient_mesh_has_no_effect_
     assert "NI126" in run(["netinit", "lint", file]).out
     assert run(["netinit", "explain", "--pod", file, *TO]).out.startswith("captured: ")
     assert "ambient mesh's agent would program it" in run(["netinit", "why", file]).out
+
+
+MESHES = [("linkerd-init", "Linkerd", "linkerd"), ("linkerd-network-validator", "Linkerd", "linkerd"), ("kuma-init", "Kuma", "kuma"), ("consul-connect-inject-init", "Consul", "consul"), ("osm-init", "Open Service Mesh", "")]
+ISTIO_INIT = "{name: istio-init, image: i, args: [istio-iptables, -b, '*', -i, '*'], securityContext: {capabilities: {add: [NET_ADMIN]}}}"
+
+
+@pytest.mark.parametrize(("name", "mesh", "peer"), MESHES)
+@pytest.mark.parametrize("labels", ['more: ""', ASKS.replace("true", "false")])
+def test_a_pod_of_another_mesh_is_named_as_such_and_not_judged_as_one_of_istio(run, write, name, mesh, peer, labels):
+    file = write(APPLICATION + f"], initContainers: [{{name: {name}, image: i}}", labels)
+    told = run(["netinit", "explain", "--pod", file, *TO])
+    assert told.out.startswith(f"unknown: its rules are not Istio's: init container {name} makes those of {mesh}"), told.out
+    assert (f"netinit convert --from {peer}" in told.out, "with the rules of injection" in told.out) == (bool(peer), False)
+    checked = run(["netinit", "lint", "--strict", file])
+    assert (checked.code, "its rules are not Istio's" in checked.out, "Namespace" in checked.out) == (1, True, False)
+    assert run(["netinit", "audit", "--fail-on", "bypass", file]).code == 4
+    assert "its rules are not Istio's" in run(["netinit", "why", file]).out
+
+
+def test_of_two_meshes_in_one_pod_neither_is_believed(run, write):
+    file = write(APPLICATION + f"], initContainers: [{{name: linkerd-init, image: i}}, {ISTIO_INIT}")
+    told = run(["netinit", "explain", "--pod", file, *TO])
+    assert "init container linkerd-init is Linkerd's, and the pod is in Istio's mesh too: only one of them gets a connection" in told.out
+    assert run(["netinit", "lint", "--strict", file]).code == 1
+
+
+@pytest.mark.parametrize("asked", ["os: {name: windows}", "nodeSelector: {kubernetes.io/os: windows}", "nodeSelector: {beta.kubernetes.io/os: windows}"])
+@pytest.mark.parametrize(("labels", "code"), [(ASKS, 1), (ASKS.replace("true", "false"), 0)])
+def test_a_pod_for_windows_does_not_start_in_the_mesh_and_lint_says_so(run, write, asked, labels, code):
+    file = write(f"{APPLICATION}], {asked}, volumes: [", labels)
+    told = run(["netinit", "lint", file])
+    assert (told.code, "NI381" in told.out) == (code, bool(code)), told
+    assert ("windows: no init container and no proxy of a mesh runs on Windows" in run(["netinit", "why", file]).out) is bool(code)
+
+
+def test_linux_is_not_windows(run, write):
+    assert "NI381" not in run(["netinit", "lint", write(f"{APPLICATION}], os: {{name: linux}}, nodeSelector: {{kubernetes.io/os: linux}}, volumes: [", ASKS)]).out

@@ -377,6 +377,23 @@ def test_the_metadata_of_a_cron_jobs_pods_count_not_those_of_the_job():
     assert not found["injected"]
 
 
+def test_without_a_revision_those_that_labels_ask_for_are_taken_as_installed():
+    labelled = POD.replace("metadata: {", "metadata: {labels: {istio.io/rev: 1-22-0}, ", 1)
+    assert labelled != POD
+    (found,) = verdicts("-f", "-", stdin=labelled)
+    assert (found["injected"], found["revision"]) == (True, "1-22-0")
+    (found,) = verdicts("-f", "-", "--namespace-labels", "istio.io/rev=canary", stdin=POD)
+    assert (found["injected"], found["revision"]) == (True, "canary")
+    (found,) = verdicts("-f", "-", "--revision", "other", stdin=labelled)
+    assert not found["injected"]
+
+
+def test_a_label_that_must_not_be_there_is_named_so():
+    asking = POD.replace("metadata: {", 'metadata: {labels: {sidecar.istio.io/inject: "true"}, ', 1)
+    (found,) = verdicts("-f", "-", "--namespace-labels", "istio-injection=disabled", stdin=asking)
+    assert "for the webhook object: the namespace must have no label istio-injection" in found["remedies"]
+
+
 def test_the_webhooks_of_the_input_count():
     webhook = """
 apiVersion: admissionregistration.k8s.io/v1
@@ -392,7 +409,7 @@ webhooks:
 """
     assert verdicts("-f", "-", "--namespace-labels", "kubesphere.io/workspace=w", stdin=webhook + POD)[0]["injected"]
     (found,) = verdicts("-f", "-", "--namespace-labels", "a=b", stdin=webhook + POD)
-    assert found["remedies"][0].endswith("the namespace must have kubesphere.io/workspace exists")
+    assert found["remedies"][0].endswith("the namespace must have the label kubesphere.io/workspace")
 
 
 def test_what_the_owner_of_a_pod_should_know_is_told():

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from netinit.questions.findings import DOUBT, MAX_NAMED, NOT_PROGRAMMED, list_doubts
+from netinit.inject.deciding.podfile import DOUBT
+from netinit.questions.findings import MAX_NAMED, NOT_PROGRAMMED, list_doubts
 
 
-def pod(name, *, in_doubt=True, accepts=False):
+def pod(name, *, in_doubt=True, accepts=False, doubt=DOUBT):
     accepted = {NOT_PROGRAMMED.code: "by hand"} if accepts else {}
-    return SimpleNamespace(name=name, in_doubt=in_doubt, accepted=accepted, file="", place=None)
+    return SimpleNamespace(name=name, in_doubt=in_doubt, doubt=doubt, accepted=accepted, file="", place=None)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,11 @@ def pod(name, *, in_doubt=True, accepts=False):
 def test_pods_that_may_not_be_injected_are_one_issue(number, pods, text):
     found = list_doubts([pod(f"p{at}") for at in range(number)] + [pod("sure", in_doubt=False)], {})
     assert [(one.kind, one.severity, one.pod, one.text) for one in found] == [(NOT_PROGRAMMED, "warning", pods, text)]
+
+
+def test_pods_of_which_it_is_not_known_for_different_reasons_are_different_issues():
+    found = list_doubts([pod("a"), pod("b", doubt="of Linkerd"), pod("c")], {})
+    assert [one.text for one in found] == [f"2 pods (a, c): {DOUBT}", "of Linkerd"]
 
 
 def test_pods_that_accept_it_are_an_issue_of_their_own_which_does_not_count():

@@ -13,9 +13,12 @@ from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import Options, offline
 from netinit.questions import pasted_rules
+from netinit.questions.answers import explain_connection
 from netinit.questions.audit.changes import find_changes_of_fate
+from netinit.questions.connections import Question, parse_endpoint
 from netinit.questions.pasted_comparison import compare_with_options, verify_dump
 from netinit.questions.pasted_rules import name_form, read_rules, refuse_as_rules
+from netinit.questions.why.asked import read_asked
 from netinit.rules.infer_options import find_other_values
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
@@ -106,6 +109,12 @@ FORMS = {
     "logs of a pod by stern": indented(save(), "web-6d4cf56db6-2xv9k istio-init "),
     "a log of the system": "".join(f"Nov 28 17:56:{number:02} node kubelet[812]: {line}\n" for number, line in enumerate(save().splitlines())),
     "iptables -S with numbers": "".join(f"{number:6}\t{line}\n" for number, line in enumerate(listed().splitlines(), 1)),
+    "a log in JSON": "".join(json.dumps({"level": "info", "time": "2026-11-28T17:56:04Z", "msg": line}) + "\n" for line in save().splitlines()),
+    "a log in JSON, all in a line": json.dumps({"level": "info", "scope": "default", "msg": save()}) + "\n",
+    "a log of containers in JSON": "".join(json.dumps({"log": f"{line}\n", "stream": "stdout"}) + "\n" for line in save().splitlines()),
+    "the blanks of a wiki": save().replace(" ", "\u00a0"),
+    "the dashes of a word processor": save().replace("--", "\u2013").replace("-A ", "\u2013A "),
+    "the quotes of a word processor": save().replace("-p tcp -j ISTIO_INBOUND", "-p tcp -m comment --comment \u201cthe mesh\u201d -j ISTIO_INBOUND"),
     "comments": save().replace("-A ISTIO_INBOUND", "# lldb\n-A ISTIO_INBOUND", 1).replace("-j RETURN\n", "-j RETURN   # excluded\n", 1),
     "a prompt of root": f"root@pod:/# iptables-save\n{save()}root@pod:/# \n",
     "a prompt of a user": f"$ sudo iptables-save -c\n{save(counters=True)}$ \n",
@@ -168,6 +177,42 @@ def test_a_form_is_recognised_without_being_named(form):
     assert name_form(FORMS[form])
     with pytest.raises(OptionError, match=r"FILE: pasted holds rules \(.*\); give it as --rules pasted"):
         refuse_as_rules("pasted", FORMS[form], "FILE")
+
+
+def test_what_a_comment_or_a_name_holds_is_never_read_as_a_part_of_a_rule():
+    """Whatever iptables prints can be read as it is, so that the quotes and blanks of a hostile pod stay where they are."""
+    comment = '-m comment --comment "a\u201d -j RETURN \u201cb" '
+    text = save().replace("-A ISTIO_OUTPUT ", f"-A ISTIO_OUTPUT {comment}", 1)
+    source = read_rules([("pasted", text)])
+    assert not any("keyboard" in note for note in source.notes)
+    assert find_changes_of_fate(read_rules([("plan", save())]).rules, source.rules) == ()
+
+
+@pytest.mark.parametrize(("text", "words"), [
+    (listed().replace("-P ", ":").replace(" ACCEPT", " ACCEPT [0:0]"), "outside of a table: the lines with * and COMMIT are missing, as behind grep"),
+    ("".join(f"{line}\n" for line in save().splitlines() if "ISTIO" in line), "outside of a table"),
+])
+def test_a_listing_that_grep_has_been_through_is_refused_as_such(text, words):
+    with pytest.raises(ParseError, match=words.replace("*", r"\*")):
+        read_rules([("pasted", text)])
+
+
+def test_a_destination_of_a_family_that_the_dump_lacks_is_refused_as_such():
+    source = read_rules([("pasted", save(Options.from_argv([*WORDS[:-3], "--ipv6", "on"]), IPV6))])
+    with pytest.raises(OptionError, match="the rules are those of IPv6 alone; give those of IPv4 too"):
+        explain_connection([source], Question(to="203.0.113.7:443"))
+    assert explain_connection([source], Question(direction="inbound", to_port="8080")).verdict == "captured"
+
+
+@pytest.mark.parametrize(("url", "said"), [
+    ("https://api.example.com/v1?x=1", "api.example.com:443"), ("postgres://user:secret@db.shop/x", "db.shop:5432"),
+    ("http://[fd00::1]:8080/", r"\[fd00::1\]:8080"), ("custom://host", "host:PORT"),
+])
+def test_a_url_is_refused_with_its_host_and_port_and_without_its_password(url, said):
+    for ask in (lambda: parse_endpoint(url, "--to"), lambda: read_asked(to=url)):
+        with pytest.raises(OptionError, match=f"it is a URL; give its host and port: {said}$") as caught:
+            ask()
+        assert "secret" not in str(caught.value)
 
 
 DUAL = Options.from_argv(["-b", "*", "-i", "*", "--ipv6", "on"])

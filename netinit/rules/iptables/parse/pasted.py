@@ -7,6 +7,7 @@ understood there is an error, as is a listing that is cut off.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,11 @@ _PROMPTED = re.compile(r"^#\s+(?:sudo\s+)?(?:\S*/)?ip6?tables")
 _ADDRESSES = r"(?:-[sd]|--source|--destination|--src|--dst|--to-destination)"  # options that have one
 _IPV6 = re.compile(rf"(?:^|\s)(?:{_ADDRESSES}\s+\[?[0-9a-fA-F]*:|-p ipv6-icmp\b|--icmpv6)")
 _IPV4 = re.compile(rf"(?:^|\s){_ADDRESSES}\s+\d+\.")
+_BLANKS = dict.fromkeys(map(ord, "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"), " ")
+_NOTHING = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"), "")
+_QUOTES = {**dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f"), '"'), **dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b"), "'")}
+_DASHES = re.compile(r"(?<!\S)[\u2010-\u2015\u2212](?=([A-Za-z]*))")  # a word processor makes one of two
+_LOGGED = ("msg", "message", "log")  # keys of logs in JSON, a line each
 _SHELL = re.compile(r"[$`]")
 _SCRIPT = frozenset(("for", "while", "until", "if", "case", "do", "done", "then", "else", "fi", "esac", "function"))
 _OPERATIONS = {
@@ -108,9 +114,28 @@ def clean(text: str) -> list[str]:
     text = _ESCAPES.sub("", text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n"))
     if text.count("\n") > MAX_LINES:
         raise ParseError(f"the listing has more than {MAX_LINES} lines; give the tables that matter alone")
-    lines = [_LOG.sub("", _LEFT.sub("", line)).rstrip() for line in text.split("\n")]
+    written = [piece for line in text.split("\n") for piece in _list_logged(line)]
+    lines = [_LOG.sub("", _LEFT.sub("", line)).rstrip() for line in written]
     may_have_more = "COMMIT" in text or "-P " in text
     return _without_prefix(lines) if may_have_more and not has_rules(lines) else lines
+
+
+def _list_logged(line: str) -> list[str]:
+    """The lines that a log in JSON holds in one of its own; any other line as it is."""
+    if not line.startswith('{"'):
+        return [line]
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return [line]
+    logged = next((found[key] for key in _LOGGED if isinstance(found, dict) and isinstance(found.get(key), str)), None)
+    return [line] if logged is None else logged.rstrip("\n").split("\n")
+
+
+def as_typed(text: str) -> str:
+    """The text with the blanks, quotes and dashes of a keyboard instead of those of word processors, chats and wikis."""
+    plain = text.translate(_BLANKS).translate(_NOTHING).translate(_QUOTES)
+    return _DASHES.sub(lambda found: "-" if len(found[1]) == 1 else "--", plain)
 
 
 def _without_prefix(lines: list[str]) -> list[str]:
@@ -223,8 +248,8 @@ class _PastedReader:
             self._end(number)
         elif _is_operation(_COUNTERS.sub("", line)):
             self._read_rule(number, line)
-        elif self._current and self._current.is_open and (found := _CHAIN.match(line)):
-            self._current.declare(found[1], found[2], number)
+        elif (found := _CHAIN.match(line)) and self._declares(number, found):
+            return
         elif _COMMAND.search(line) and not (self._current and self._current.is_open):
             self._read_command(number, line)
         elif self._current and self._current.is_open:
@@ -233,6 +258,15 @@ class _PastedReader:
             raise wrong(number, f"{quote(line)}: a script is not followed; {FORM}")
         else:
             self._skipped.append((number, line))
+
+    def _declares(self, number: int, found: re.Match[str]) -> bool:
+        """Whether the line is a chain of the open table; outside of one, its counters show that it was one."""
+        if self._current and self._current.is_open:
+            self._current.declare(found[1], found[2], number)
+            return True
+        if found[0].endswith("]"):
+            raise wrong(number, f"a chain stands outside of a table: the lines with * and COMMIT are missing, as behind grep; {FORM}")
+        return False
 
     def _read_comment(self, line: str) -> None:
         if "legacy tables present" in line:
