@@ -488,8 +488,7 @@ RULES = {
 RECIPIENTS = {
     "not read": to_db(),
     "the proxy": to_db(answer=live(listeners=[recipient(None, "0.0.0.0:15001 (uid 1337) gets it", "accepted", users=[1337])])),
-    "a process of another user": to_db(answer=live(listeners=[recipient(None, "0.0.0.0:15001 (uid 1000) gets it", "accepted", users=[1000])])),
-    "a process of a user namespace": to_db(answer=live(listeners=[recipient(None, "0.0.0.0:15001 (uid 65536) gets it", "accepted", users=[65536])])),
+    "a process of another user": to_db(answer=live(listeners=[recipient("NI380", "0.0.0.0:15001 (uid 1000) gets it", "accepted", users=[1000])])),
     **{f"refused ({code})": to_db(answer=live(listeners=[recipient(code, "nobody listens", who=who)])) for code, who in (
         ("NI301", "proxy"), ("NI302", "proxy"), ("NI303", "proxy"), ("NI304", "application"), ("NI305", "application"), ("NI306", "application"), ("NI307", "proxy"), ("NI308", "resolver"))},
     "refused, perhaps": to_db(answer=live(listeners=[recipient("NI301", "it is not known who listens", "unknown")])),
