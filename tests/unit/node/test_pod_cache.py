@@ -47,7 +47,7 @@ def _no_pauses(monkeypatch):
 def test_the_pods_of_the_node_alone_are_watched_and_what_is_decided_by_is_kept():
     cache = PodCache(FixedApi(), "node-1")
     assert (cache.resource, cache.namespace, cache.fields, cache.optional) == (PODS, "", "spec.nodeName=node-1", False)
-    cache._take([make_pod("web", uid="a"), make_pod("api", uid="b")], "7")
+    cache._take([cache._keep(tree) for tree in (make_pod("web", uid="a"), make_pod("api", uid="b"))], "7")
     assert [(one.label, one.uid) for one in cache] == [("shop/web", "a"), ("shop/api", "b")]
     assert cache._turn._value == 16, "requests at a time"
 
