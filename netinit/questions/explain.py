@@ -218,8 +218,8 @@ def _describe_end(trace: Trace) -> str:
     if trace.translated:
         return f"a rule that is not netinit's sends it to {target} instead"
     if step := trace.diverted:
-        socket = step.matched.target.port if isinstance(step.matched.target, Capture) else 0
-        return f"stays in the pod and is handed to the transparent socket on port {socket}, with its destination {target}"
+        taken = step.matched.target.port if isinstance(step.matched.target, Capture) else 0
+        return f"stays in the pod and is handed to the transparent socket on port {taken}, with its destination {target}"
     if trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
         return f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
