@@ -27,7 +27,7 @@ NETLINK_ROUTE, NETLINK_NETFILTER = 0, 12
 MSG_TRUNC = 0x20
 # linux/netlink.h: flags and types of messages, and the headers of messages and attributes
 NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP_INTR, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 0x1, 0x4, 0x10, 0x300, 0x200, 0x400
-NLMSG_ERROR, NLMSG_DONE = 2, 3
+NLMSG_NOOP, NLMSG_ERROR, NLMSG_DONE = 1, 2, 3
 NLMSG_HEADER = 16
 # linux/rtnetlink.h, if_addr.h, if_link.h, pkt_sched.h, fib_rules.h
 RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_GETQDISC = 16, 17, 18, 38
@@ -98,6 +98,7 @@ class Netlink:
         self._socket = socket(AF_NETLINK, SOCK_RAW, protocol)
         self._sequence = 0
         self._size = RECEIVE_SIZE
+        self._is_small = protocol == NETLINK_NETFILTER  # the kernel sends at most 3.7 KiB until it has seen this size
         self._interrupted = self._truncated = False
 
     def __enter__(self) -> Self:
@@ -115,6 +116,8 @@ class Netlink:
 
         Raises OSError: EINTR if it keeps changing, EFBIG above `most` bytes.
         """
+        if self._is_small:  # it ends a dump without an error where one object is longer
+            self.request(NLMSG_NOOP, 0, b"")
         for _ in range(DUMP_ATTEMPTS):
             self._interrupted = self._truncated = False
             self._socket.send(self._write(kind, NLM_F_DUMP, body))
@@ -161,6 +164,7 @@ class Netlink:
             raise OSError(NEEDS_LINUX)
         while True:
             data, _, how, _ = self._socket.recvmsg(self._size)
+            self._is_small = False
             if how & MSG_TRUNC:
                 self._truncated = True
                 self._size *= 2

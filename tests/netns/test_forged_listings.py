@@ -15,7 +15,7 @@ from laboratory import NetworkNamespace
 from netinit import backends
 from netinit.base.net import FAMILIES, IPV4
 from netinit.kernel.detect import loaded_sets, owned_sets
-from netinit.kernel.netlink import list_nft_chains
+from netinit.kernel.netlink import list_nft_chains, list_nft_rules
 from netinit.options import Options
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.sets import MAX_ELEMENTS
@@ -247,6 +247,22 @@ def test_the_reader_gives_exactly_what_is_in_the_kernel_whatever_its_comments(in
         rules = [parse_rule(spec, family) for spec in listings[family]["mangle"].rules["ZZ"]]
         assert [os.fsencode(rule.comment) for rule in rules] == texts
         assert {name: len(found) for name, found in listings[family]["mangle"].rules.items() if found} == {"ZZ": len(texts)}
+
+
+def test_an_object_that_is_longer_than_the_kernel_s_first_message_hides_none_behind_it(inside):
+    """The kernel ends such a list without an error where it does not know yet how much its reader takes."""
+    devices = [f"d{number:014d}" for number in range(250)]
+    pairs_of_devices = zip(devices[::2], devices[1::2], strict=True)
+    inside.run(["ip", "-batch", "-"], stdin="".join(f"link add {one} type veth peer {other}\n" for one, other in pairs_of_devices), check=True)
+    chain = f"chain long {{ type filter hook ingress devices = {{ {', '.join(devices)} }} priority 0; }}"
+    rule = "ip saddr 10.0.0.1 " * 60 + "accept"
+    nft(inside, f"table netdev a {{ {chain}; }}; table ip b {{ chain long {{ {rule}; }}; chain short {{ accept; }}; }}")
+    with inside.entered():
+        assert [one.name for one in list_nft_chains()] == ["long", "long", "short"]
+        assert len(list_nft_rules(IPV4.number)) == 2, "rules that nobody sees are obeyed all the same"
+    done = run_tool(inside, "apply", *OPTIONS, "--backend", "iptables-nft")
+    again = run_tool(inside, "apply", *OPTIONS, "--backend", "iptables-nft")
+    assert (done.returncode, again.returncode, "nothing to do" in again.stderr) == (0, 0, True), again.stderr
 
 
 # nft's own tables
