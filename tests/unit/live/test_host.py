@@ -23,6 +23,7 @@ from netinit.live.host import (
     is_simple,
     routes_that_stay,
     surroundings_of,
+    why_unroutable,
 )
 from netinit.options import Options
 from netinit.rules.packet_inputs import Packet
@@ -279,3 +280,30 @@ def test_networks_that_a_lookup_does_not_settle_are_doubtful():
     assert around.local_networks == ()
     everything = surroundings_of(host(rule(action=8, table=0)), IPV4)
     assert everything.doubtful == (Network.parse("0.0.0.0/0"),)
+
+
+def test_an_address_or_route_of_a_device_that_is_not_there_is_of_none():
+    snapshot = host(routes=[route(254, 99, to="198.51.100.0/24")])
+    around = surroundings_of(snapshot.replace(addresses=(HostAddress(family=2, address="10.9.0.2", length=24, index=99),)), IPV4)
+    assert around.addresses == (("", number_of("10.9.0.2")),)
+    assert dict(around.routes)[Network.parse("198.51.100.0/24")] == ""
+
+
+@pytest.mark.parametrize(
+    ("routes", "rules", "why"),
+    [
+        ([], [], ""), ([route(254, 0, to="203.0.113.0/24", kind=7)], [], "the route unreachable 203.0.113.0/24 of table 254 refuses it"),
+        ([route(100, 0, to="203.0.113.7/32", kind=8)], [rule()], "the route prohibit 203.0.113.7/32 of table 100 refuses it"),
+        ([route(254, 0, to="192.0.2.0/24", kind=6)], [], ""),
+        ([], [rule(action=8, table=0)], "no route leads there, or a policy rule refuses it (ip rule)"),
+        ([], [rule(action=8, table=0, users=(0, 0))], ""),
+    ],
+)  # fmt: skip
+def test_what_refuses_a_packet_before_any_rule_is_named(routes, rules, why):
+    assert why_unroutable(host(*rules, routes=routes), PACKET) == why
+
+
+def test_without_any_route_none_leads_there():
+    assert why_unroutable(host().replace(routes=()), PACKET) == "no route leads there"
+    unknown = host(rule(action=8, table=0, users=(0, 9)))
+    assert why_unroutable(unknown, PACKET.replace(uid=None)) == "", "another user's packet finds its way"

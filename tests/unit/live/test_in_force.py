@@ -84,7 +84,8 @@ def test_nat_of_somebody_else_before_ours_is_named_by_table_chain_rule_and_handl
 
 def test_where_no_rule_captures_there_is_none_to_name():
     found = departures(snapshot().replace(tables=(), chains=(), rules=(), sets=()), ())
-    assert {(one.where, one.rule) for one in find(found, ESCAPING, "no rule captures these packets, for example TCP from ")} == {("IPv4", "")}
+    escaping = find(found, ESCAPING, "no rule captures these packets, for example TCP from ")
+    assert {(one.where, one.rule, one.origin) for one in escaping} == {("IPv4", "", "a foreign rule")}
 
 
 def test_what_drops_captured_traffic_is_a_warning_with_its_rule():

@@ -86,7 +86,7 @@ def test_a_table_with_a_name_of_ours_is_ours_in_the_family_of_both_alone(family,
     assert loaded.foreign[IPV6] == ()
 
 
-@pytest.mark.parametrize(("changes", "is_foreign"), [({}, False), ({"hook": 1}, True), ({"priority": -99}, True), ({"kind": "filter"}, True), ({"name": "other"}, True)])
+@pytest.mark.parametrize(("changes", "is_foreign"), [({}, False), ({"hook": 1}, True), ({"hook": 2}, True), ({"hook": 4}, True), ({"priority": -99}, True), ({"kind": "filter"}, True), ({"name": "other"}, True)])
 def test_a_base_chain_in_our_table_that_is_not_where_ours_is_belongs_to_somebody_else(changes, is_foreign):
     chain = NftChain(family=INET, table="istio-proxy-nat", name="output", kind="nat", hook=3, priority=-100).replace(**changes)
     loaded = load_snapshot(Snapshot(tables=(NftTable(family=INET, name="istio-proxy-nat"),), chains=(chain,)))

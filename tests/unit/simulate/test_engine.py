@@ -13,9 +13,11 @@ from netinit.options import Options
 from netinit.questions.explain import Explanation
 from netinit.rules.foreign_targets import WriteDestination
 from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.iptables.write import ListedTable
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
+from netinit.simulate.condition import Condition
 from netinit.simulate.endpoints import format_endpoint, make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.hooks import priority_at
@@ -31,8 +33,9 @@ from netinit.simulate.ruleset import (
 )
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.match_sets import make_spaces, view
 from netinit.simulate.symbolic.regions import in_states, valued
+from netinit.simulate.symbolic.space import CtState
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, TraceStep, list_unread
 from sweeps import together
 
@@ -820,3 +823,34 @@ def test_a_step_without_a_rule_has_no_match():
     with pytest.raises(ValueError, match=r"^it leaves: no rule did this$"):
         _ = TraceStep("OUTPUT", "it leaves").matched
     assert TraceStep("OUTPUT", "x", "nat", "c", number=4).place == ("OUTPUT", "nat", "c", 4)
+
+
+def test_a_foreign_chain_at_the_priority_of_tracking_or_nat_is_met_once_before_and_once_after():
+    chains = rules("raw OUTPUT -p tcp -j DROP").tables["raw"]
+    foreign = tuple([HookedChain(f"ip at{at}", chains["OUTPUT"], chains, "filter", "OUTPUT", at) for at in (-200, -100, -50)])
+    stages = replace(rules("nat OUTPUT -p tcp -j REDIRECT --to-ports 15001"), foreign=foreign).stages["OUTPUT"]
+    assert [(stage.name, [(one.table, one.turn) for chains in stage.rounds for one in chains]) for stage in stages] == [
+        ("", [("ip at-200", "early")]), ("connection tracking", []), ("", [("ip at-200", "late")]),
+        ("", [("ip at-100", "early")]), ("nat", [("nat", "")]), ("", [("ip at-100", "late")]), ("", [("ip at-50", "")]),
+    ]  # fmt: skip
+
+
+def test_a_chain_without_a_policy_has_no_hook():
+    listed = ListedTable(policies={"OUTPUT": "DROP", "X": "-"}, rules={"OUTPUT": [], "X": [], "Y": ["-j RETURN"]})
+    chains = load_listing({"nat": listed}, IPV4).tables["nat"]
+    assert {name: chain.policy for name, chain in chains.items()} == {"OUTPUT": "DROP", "X": "", "Y": ""}
+
+
+@pytest.mark.parametrize(
+    ("mask", "flags", "certain", "possible"),
+    [
+        (("FIN", "SYN", "RST", "ACK"), ("SYN",), True, True), (("SYN", "FIN"), ("SYN", "FIN"), False, False), (("SYN", "ACK"), ("SYN", "ACK"), False, False),
+        (("FIN", "RST"), (), True, True), (("FIN", "RST"), ("FIN",), False, False), (("SYN", "RST"), ("SYN",), True, True), (("SYN", "RST"), ("RST",), False, False),
+        (("PSH",), ("PSH",), False, False), (("PSH",), (), True, True),
+    ],
+)  # fmt: skip
+def test_packets_that_open_connections_are_bare_syns_and_have_no_other_flags(mask, flags, certain, possible):
+    (space,) = [one for one in make_spaces([{IPV4: rules("filter OUTPUT -p tcp -j DROP")}], {IPV4: POD}, free=False) if one.direction == "outbound"]
+    found = view(space, Condition()).with_flags(mask, flags)
+    opening = in_states(space, (CtState.NEW,))
+    assert (not opening - found.certain, bool(opening & found.possible)) == (certain, possible)
