@@ -52,11 +52,18 @@ wants-root:
 
 # Every test has namespaces of its own. tests/sharing.py says which stay together, and which start first.
 # The linters run beside them, and say at the end what they found.
+COMPILED := $(VENV)/.compiled# once, where each worker would compile all that has changed
 IGNORED := $(patsubst %,--ignore tests/%,browser e2e cluster node mesh)
+$(COMPILED): $(PACKAGE) $(shell find netinit tests -name '*.py')
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only -qq $(IGNORED) >/dev/null 2>&1 || true
+	@touch $@
+
 LINT = nice -n 5 $(MAKE) lint# by this name, since `make -n` runs every recipe that says MAKE
+COMPILE = $(MAKE) $(COMPILED)
 test: install ## everything but the image: linters, types, architecture, all tests (those in namespaces want root)
 	@$(LINT) >$(VENV)/lint.log 2>&1 & linters=$$!; \
 	trap 'kill $$linters 2>/dev/null || true' EXIT; code=0; \
+	$(COMPILE); \
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder $(IGNORED) $(ARGS) || code=$$?; \
 	wait $$linters || code=$$?; trap - EXIT; \
 	cat $(VENV)/lint.log; exit $$code

@@ -110,15 +110,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return import_module("sharing").Scheduler(config, log)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config, specs: list[Any]) -> None:
-    """Several workers are forks of one process, which has imported all that they collect."""
-    if len(specs) > 1:
-        ignored = [f"--ignore={path}" for path in config.getoption("ignore") or ()]
-        settings = ["-c", str(config.inipath), "--rootdir", str(config.rootpath), "--collect-only", "-qq", "--numprocesses", "0"]
-        config.add_cleanup(import_module("forked_workers").start(specs, [*settings, *ignored, *config.args]).close)
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long ones first, where several workers run them."""
     if os.environ.get("PYTEST_XDIST_WORKER"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime as dt
-import functools
 import http.client
 import itertools
 import json
@@ -36,18 +35,16 @@ CONFIG = {
 }
 
 
-@functools.cache
-def own_ports():
-    """A thousand for each worker, below those of connections, of which one could take a port before its server starts anew."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
-    return itertools.cycle([20_000 + 1000 * worker + (os.getpid() + number) % 1000 for number in range(1000)])  # beside a second run's
+# A thousand for each worker, below those of connections, of which one could take a port before its server starts anew.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 12
+PORTS = itertools.cycle([20_000 + 1000 * WORKER + (os.getpid() + number) % 1000 for number in range(1000)])  # beside a second run's
 
 
 def free_port():
     """A port that nobody listens on, and that nobody else here is given soon."""
     while True:
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port := next(own_ports())))
+            probe.bind(("127.0.0.1", port := next(PORTS)))
             return port
 
 

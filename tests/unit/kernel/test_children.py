@@ -217,14 +217,17 @@ def await_request(own):
 
 
 def test_a_child_that_nobody_disturbs_does_its_work():
-    answer, signals = ask_with_signals(lambda own: (os.getppid(), own.pending))
-    assert (answer, signals.pending) == ((os.getpid(), 0), 0)
+    answer, signals = ask_with_signals(lambda own: (os.getpid() != PARENT, own.pending))
+    assert (answer, signals.pending) == ((True, 0), 0)
+
+
+PARENT = os.getpid()
 
 
 @pytest.mark.parametrize("number", REQUESTS)
 def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
     def work(own):
-        os.kill(os.getppid(), number)
+        os.kill(PARENT, number)
         raise ended_by(await_request(own), AS_BEFORE)
 
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
@@ -234,7 +237,7 @@ def test_a_signal_to_this_process_goes_to_the_child_which_answers_it(number):
 
 def test_what_a_child_says_of_what_it_has_left_is_told():
     def work(own):
-        os.kill(os.getppid(), signal.SIGINT)
+        os.kill(PARENT, signal.SIGINT)
         await_request(own)
         raise ApplyError("ended by SIGINT; a rule is left")
 
@@ -244,7 +247,7 @@ def test_what_a_child_says_of_what_it_has_left_is_told():
 
 def test_a_child_that_has_done_its_work_leaves_a_late_signal_to_the_caller():
     def work(own):
-        os.kill(os.getppid(), signal.SIGTERM)
+        os.kill(PARENT, signal.SIGTERM)
         return await_request(own)
 
     answer, signals = ask_with_signals(work)
@@ -256,7 +259,7 @@ def test_a_child_that_a_signal_ends_before_it_listens_has_changed_nothing(number
     def work(_):
         for one in REQUESTS:
             signal.signal(one, signal.default_int_handler if one == signal.SIGINT else signal.SIG_DFL)
-        os.kill(os.getppid(), number)
+        os.kill(PARENT, number)
         time.sleep(20)
 
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else ApplyError) as raised:
@@ -266,7 +269,7 @@ def test_a_child_that_a_signal_ends_before_it_listens_has_changed_nothing(number
 
 def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
     def work(own):
-        os.kill(os.getppid(), signal.SIGTERM)
+        os.kill(PARENT, signal.SIGTERM)
         await_request(own)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -277,7 +280,7 @@ def test_a_child_that_something_else_ends_is_lost_whatever_signal_came():
 def test_a_signal_between_listening_and_the_childs_start_is_passed_on():
     with hearing() as signals:
         signals.listen()
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(PARENT, signal.SIGTERM)
         with pytest.raises(ApplyError, match="ended by SIGTERM"):
             children.ask_with_signals(lambda _: time.sleep(20), signals, seconds=20, what="the job", kept=())
 
