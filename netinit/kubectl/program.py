@@ -130,7 +130,7 @@ class Kubectl:
             page = self._read(words, self.ask("get", *words))
             if isinstance(page, ClusterError):
                 raise page
-            yield [one for one in sequence(page.get("items")) if isinstance(one, dict)]
+            yield [resource.typed(one) for one in sequence(page.get("items")) if isinstance(one, dict)]
             query["continue"] = string(mapping(page.get("metadata")).get("continue"))
             if not query["continue"]:
                 return
