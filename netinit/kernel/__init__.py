@@ -18,10 +18,11 @@ class Closing:
         posix.close(self._descriptor)
 
 
-def read_text(path: str) -> str:
-    """Return the text of a file of /proc or /sys; empty if it cannot be read."""
+def read_text(path: str, folder: int | None = None) -> str:
+    """Return the text of a file of /proc or /sys, or below the opened folder; empty if it cannot be read."""
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
+        opened = path if folder is None else posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC, dir_fd=folder)
+        with open(opened, "rb", buffering=0) as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

@@ -220,15 +220,6 @@ def limit(memory: int, output: int) -> None:
         _set_limit(kind, min(most, int.from_bytes(held.raw[LIMIT_SIZE // 2 :], sys.byteorder)))  # no limit is the highest number
 
 
-def limit_growth(memory: int) -> None:
-    """Limit this process's address space to its current size and `memory` bytes more."""
-    if not LINUX:
-        raise OSError(NEEDS_LINUX)
-    with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - pathlib takes 3 ms of every start
-        size = int(file.read().split()[0]) * posix.sysconf("SC_PAGESIZE")
-    _set_limit(RLIMIT_AS, size + memory)
-
-
 def _set_limit(kind: int, allowed: int) -> None:
     """Set both limits, as setrlimit(2): the executable has no module `resource`."""
     from netinit.kernel import libc

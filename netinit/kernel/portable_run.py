@@ -76,19 +76,6 @@ def finish(running: PortableProgram) -> Finished:
     return Finished(program=running.program, status=running.process.returncode, output=output, errors=f"{errors}{late}".strip())
 
 
-def run_all(
-    jobs: Sequence[tuple[str, Sequence[str], str]], *, environment: Mapping[str, str] | None = None, waits: int = 0
-) -> list[Finished | BackendUnavailableError]:
-    """Run programs (path, arguments, input) at once; an error takes the place of one that cannot be started."""
-    begun: list[PortableProgram | BackendUnavailableError] = []
-    for path, arguments, text in jobs:
-        try:
-            begun.append(start(path, arguments, stdin=text, environment=environment, waits=waits))
-        except BackendUnavailableError as error:
-            begun.append(error)
-    return [finish(one) if isinstance(one, PortableProgram) else one for one in begun]
-
-
 class PortableFollowed:
     """A program whose output is read as it comes; a byte or the end of its input ends it. Raises BackendUnavailableError."""
 

@@ -153,19 +153,6 @@ def finish(running: Running) -> Finished:
     return Finished(program=running.program, status=posix.waitstatus_to_exitcode(status), output=output, errors=errors)
 
 
-def run_all(
-    jobs: Sequence[tuple[str, Sequence[str], str]], *, environment: Mapping[str, str] | None = None, waits: int = 0
-) -> list[Finished | BackendUnavailableError]:
-    """Run programs (path, arguments, input) at once; an error takes the place of one that cannot be started."""
-    begun: list[Running | BackendUnavailableError] = []
-    for path, arguments, text in jobs:
-        try:
-            begun.append(start(path, arguments, stdin=text, environment=environment, waits=waits))
-        except BackendUnavailableError as error:
-            begun.append(error)
-    return [finish(one) if isinstance(one, Running) else one for one in begun]
-
-
 def end_all() -> None:
     """Kill all running programs, from a signal handler; `finish` reports them."""
     for pid in _running:

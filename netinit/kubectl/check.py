@@ -18,7 +18,7 @@ from netinit.inject.deciding.podfile import PodFacts, read_object
 from netinit.inject.deciding.webhooks import INJECTION_LABEL, REVISION_LABEL
 from netinit.kube.resources import PODS
 from netinit.kubectl.common_options import cluster_options
-from netinit.kubectl.objects import ClusterPod, read_pod
+from netinit.kubectl.objects import ClusterPod, check_name, read_pod, read_pods
 from netinit.kubectl.program import Kubectl
 from netinit.kubectl.sources import AgentSource, PodQuestion, ask_child
 from netinit.options import Options
@@ -31,6 +31,7 @@ JSON, TABLE = "json", "table"
 PLANNED, DIFFERENT, NOT_READ, STARTING, ENDED = "as planned", "different", "not read", "starting", "ended"
 MAX_NAMES = 2  # of a workload's pods whose rows differ from its other pods'
 MAX_TEXTS = 5  # about a row; -o json has all
+_EXPIRED = "Error from server (Expired)"  # how kubectl says that a list's pages are gone
 _BYPASSES = {kind.name for kind in kinds.BYPASSES}
 
 
@@ -56,9 +57,27 @@ def command(kubectl: Kubectl, *, namespace: str, agent_namespace: str, everywher
 
 
 def _list_pods(kubectl: Kubectl, namespace: str, *, everywhere: bool) -> Iterator[ClusterPod]:
-    """Yield the pods, read page by page; all at once where only kubectl knows the namespace."""
-    pages = kubectl.list_pages(PODS, namespace) if everywhere or namespace else [sequence(kubectl.get("pods").get("items"))]
-    yield from (read_pod(tree) for page in pages for tree in page)
+    """Yield the pods, read page by page; all at once where only kubectl knows the namespace.
+
+    The API server gives further pages of a list for five minutes or so. Of a cluster that takes longer, the rest is listed by
+    namespace, from that of the last pod on: lists are in the order of etcd's keys.
+    """
+    if not (everywhere or namespace):
+        yield from read_pods(kubectl.get("pods"))
+        return
+    last = ""
+    try:
+        for page in kubectl.list_pages(PODS, namespace):
+            for pod in map(read_pod, page):
+                last = pod.namespace
+                yield pod
+    except ClusterError as error:
+        if _EXPIRED not in str(error) or not everywhere:
+            raise
+        listed = [mapping(mapping(one).get("metadata")).get("name") for one in sequence(kubectl.get("namespaces").get("items"))]
+        keys = [f"{check_name(name, 'namespace')}/" for name in listed]
+        for key in sorted([one for one in keys if one >= f"{last}/"]):
+            yield from _list_pods(kubectl, key.removesuffix("/"), everywhere=False)
 
 
 class MeshedNamespaces:

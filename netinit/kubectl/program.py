@@ -7,10 +7,10 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlencode
 
-from netinit.base.errors import ClusterError, NetinitError
+from netinit.base.errors import BackendUnavailableError, ClusterError, NetinitError
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kernel.run import Finished
@@ -95,9 +95,9 @@ class Kubectl:
     def ask_all(self, asked: Sequence[tuple[Sequence[str], str]], *, extra: float = 0) -> list[Finished]:
         """Run kubectl commands, some concurrently, each with its standard input, for at most 30 + `extra` s. Raises NetinitError."""
         jobs = [(self.program, (*words[:1], *self.flags, *words[1:]), text) for words, text in asked]
-        found = []
+        found: list[Finished | BackendUnavailableError] = []
         for first in range(0, len(jobs), _MAX_AT_ONCE):
-            found += run.run_all(jobs[first : first + _MAX_AT_ONCE], environment=self.environ, waits=int(extra * 10**9))
+            found += _run_at_once(jobs[first : first + _MAX_AT_ONCE], self.environ, int(extra * 10**9))
         for one in found:
             if isinstance(one, NetinitError):
                 raise one
@@ -130,7 +130,7 @@ class Kubectl:
             page = self._read(words, self.ask("get", *words))
             if isinstance(page, ClusterError):
                 raise page
-            yield [one for one in sequence(page.get("items")) if isinstance(one, dict)]
+            yield [resource.typed(one) for one in sequence(page.get("items")) if isinstance(one, dict)]
             query["continue"] = string(mapping(page.get("metadata")).get("continue"))
             if not query["continue"]:
                 return
@@ -145,6 +145,19 @@ class Kubectl:
             return {}
         tree = read_json(done.output)
         return ClusterError(f"{what}: the answer is not a JSON object; is {self.program} kubectl?") if tree is None else tree
+
+
+def _run_at_once(
+    jobs: Sequence[tuple[str, Sequence[str], str]], environment: Mapping[str, str], waits: int
+) -> list[Finished | BackendUnavailableError]:
+    """Run programs (path, arguments, input) at once; an error takes the place of one that cannot be started."""
+    begun: list[Any] = []
+    for path, arguments, text in jobs:
+        try:
+            begun.append(run.start(path, arguments, stdin=text, environment=environment, waits=waits))
+        except BackendUnavailableError as error:
+            begun.append(error)
+    return [one if isinstance(one, BackendUnavailableError) else run.finish(one) for one in begun]
 
 
 def _list(words: Sequence[str]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ from typing import Any
 from netinit.base.errors import NetinitError
 from netinit.base.logs import level_of
 from netinit.base.sanitize import escape, shorten
-from netinit.kernel import children
+from netinit.kernel import children, read_text
 from netinit.serving.event_log import EventLog, LineLimit, forward_library_logs
 from netinit.serving.listener import HttpListener, reply, reply_health, reply_monitoring
 from netinit.serving.server_process import allow_descriptors, listen, memory_limit, wait_readable
@@ -325,7 +325,8 @@ def _work_in_child(work: Callable[[], ReviewAnswer]) -> ReviewAnswer:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     os.nice(_CHILD_NICE)
-    children.limit_growth(_CHILD_MEMORY_BYTES)
-    for kind, limit in ((resource.RLIMIT_CPU, _CHILD_CPU_SECONDS), (resource.RLIMIT_CORE, 0)):
+    size = int(read_text("/proc/self/statm").split()[0]) * resource.getpagesize()
+    limits = (resource.RLIMIT_AS, size + _CHILD_MEMORY_BYTES), (resource.RLIMIT_CPU, _CHILD_CPU_SECONDS), (resource.RLIMIT_CORE, 0)
+    for kind, limit in limits:
         resource.setrlimit(kind, (limit, limit))
     return work()

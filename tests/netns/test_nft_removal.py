@@ -57,7 +57,6 @@ def test_without_a_program_all_is_as_before(foreign, words, require_netns, monke
             assert apply(options_of(*SETTINGS[words])).changed
             assert "ISTIO_OUTPUT" in ruleset(pod)
             with monkeypatch.context() as patch:
-                patch.setattr(run, "run_all", None)
                 patch.setattr(run, "start", None)
                 assert remove(options_of()).changed
             assert not remove(options_of()).changed

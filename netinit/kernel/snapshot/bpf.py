@@ -237,13 +237,8 @@ def query(target: int, kind: int, flags: int = 0) -> tuple[int, ...]:
     return unpack_from(f"={count}I", numbers)
 
 
-@functools.cache
-def _number_of_call() -> int | None:
-    return SYSCALLS.get(posix.uname().machine)
-
-
 def _call(command: int, request: Any) -> int:
-    call = _number_of_call()
+    call = SYSCALLS.get(posix.uname().machine)
     if call is None:
         raise OSError(UNKNOWN_CALL, posix.strerror(UNKNOWN_CALL))
     return libc.call("syscall", call, command, request, ATTRIBUTE_SIZE)

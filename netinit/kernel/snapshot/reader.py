@@ -85,7 +85,6 @@ OF_DEVICES = (
     "ipv4/conf/{}/src_valid_mark", "ipv6/conf/{}/forwarding", "ipv6/conf/{}/disable_ipv6",
 )  # fmt: skip
 MAX_DEVICES = 64  # whose own settings are read; a pod has three
-_MAX_SETTING = 64  # bytes; each is a number
 BRIDGE_KIND, EBTABLES = "bridge", ("ebtable_broute", "ebtable_filter", "ebtable_nat")
 NETLINK_XFRM, XFRM_MSG_GETPOLICY = 6, 0x15
 PROTONOSUPPORT = 93
@@ -281,21 +280,13 @@ def _read_settings(devices: Sequence[str]) -> tuple[tuple[str, str], ...]:
     paths = [*OF_NAMESPACE, *[path.format(device) for device in ("all", *devices[:MAX_DEVICES]) for path in OF_DEVICES]]
     found: dict[str, str] = {}
     for folder in {path.partition("/")[0]: None for path in paths}:
-        try:
-            descriptor = posix.open(f"{SYSCTLS}/{folder}", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)
+        try:  # from there: for a whole path the kernel goes through those of all namespaces
+            with Closing(posix.open(f"{SYSCTLS}/{folder}", posix.O_RDONLY | posix.O_DIRECTORY | posix.O_CLOEXEC)) as opened:
+                own = [path for path in paths if path.startswith(f"{folder}/")]
+                found |= {path: read_text(path.removeprefix(f"{folder}/"), opened).strip() for path in own}
         except OSError:  # without IPv6, or connection tracking
             continue
-        with Closing(descriptor):  # from here, since the kernel looks for each path from the top among those of all namespaces
-            found |= {path: _read_setting(descriptor, path) for path in paths if path.startswith(f"{folder}/")}
     return tuple([(path, found[path]) for path in paths if found.get(path)])
-
-
-def _read_setting(folder: int, path: str) -> str:
-    try:
-        with Closing(posix.open(path.partition("/")[2], posix.O_RDONLY | posix.O_CLOEXEC, dir_fd=folder)) as file:
-            return posix.read(file, _MAX_SETTING).decode("utf-8", "replace").strip()
-    except OSError:
-        return ""
 
 
 def count_transforms(unknown: list[Unknown]) -> int:

@@ -241,6 +241,25 @@ class TestRows:
         assert [name in meshed for name in "ab"] == [False, False]
         assert (asked, meshed.notes) == (["refused"], ["only pods that have a proxy are listed: Forbidden"])
 
+    def test_a_list_whose_pages_are_gone_before_its_end_is_continued_by_namespace(self):
+        lists = {"": ["a-b/1", "a/1"], "a-b": ["a-b/1"], "a": ["a/1", "a/2"], "b": ["b/1"]}
+        asked = []
+
+        def list_pages(_, namespace=""):
+            asked.append(namespace)
+            yield [{"metadata": dict(zip(("namespace", "name"), one.split("/"), strict=True))} for one in lists[namespace]]
+            if not namespace or self.ends == "always":
+                raise ClusterError(f"kubectl get: Error from server ({self.reason}): The provided continue parameter is too old")
+
+        kubectl = SimpleNamespace(list_pages=list_pages, get=lambda _: {"items": [{"metadata": {"name": name}} for name in ("a", "a-b", "b")]})
+        self.reason, self.ends = "Expired", "of all"
+        found = [one.title for one in check._list_pods(kubectl, "", everywhere=True)]
+        assert found == ["a-b/1", "a/1", "a/1", "a/2", "b/1"], "the last namespace is read again, and those behind it"
+        assert asked == ["", "a", "b"]
+        for self.reason, self.ends, where, everywhere in (("Forbidden", "of all", "", True), ("Expired", "always", "a", False), ("Expired", "always", "", True)):
+            with pytest.raises(ClusterError, match=self.reason):
+                list(check._list_pods(kubectl, where, everywhere=everywhere))
+
     def test_of_pods_that_were_looked_at_no_object_is_kept_and_those_that_are_intercepted_alike_share_their_facts(self):
         seen = []
 

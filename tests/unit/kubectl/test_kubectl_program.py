@@ -69,12 +69,12 @@ def make_kubectl(tmp_path):
 def test_a_list_is_read_page_by_page(make_kubectl):
     pages = '{"metadata": {"continue": "a+b="}, "items": [{"a": 1}, "no object"]}', '{"metadata": {}, "items": [{"b": 2}]}'
     kubectl, asked = make_kubectl(f"case $* in *continue*) echo '{pages[1]}' ;; *) echo '{pages[0]}' ;; esac")
-    found = kubectl.list_pages(PODS)
-    assert next(found) == [{"a": 1}]
+    found, first, second = kubectl.list_pages(PODS), [PODS.typed({"a": 1})], [PODS.typed({"b": 2})]
+    assert next(found) == first == [{"apiVersion": "v1", "kind": "Pod", "a": 1}], "with its type, which the API leaves out in lists"
     assert asked() == ["get --context=c --raw /api/v1/pods?limit=500"], "the second one is not asked for before the first is used"
-    assert list(found) == [[{"b": 2}]]
+    assert list(found) == [second]
     assert asked()[1:] == ["get --context=c --raw /api/v1/pods?limit=500&continue=a%2Bb%3D"]
-    assert list(kubectl.list_pages(PODS, "shop")) == [[{"a": 1}], [{"b": 2}]]
+    assert list(kubectl.list_pages(PODS, "shop")) == [first, second]
     assert asked()[2] == "get --context=c --raw /api/v1/namespaces/shop/pods?limit=500"
 
 

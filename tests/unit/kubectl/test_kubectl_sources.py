@@ -390,16 +390,16 @@ class TestKubectl:
     def test_flags_stand_behind_the_command(self, monkeypatch):
         asked = []
 
-        def run_all(jobs, *, environment, waits):
-            asked.append((jobs, environment, waits))
+        def run(*given):
+            asked.append(given)
             return [finished(" \n")]
 
-        monkeypatch.setattr("netinit.kernel.run.run_all", run_all)
+        monkeypatch.setattr("netinit.kubectl.program._run_at_once", run)
         assert Kubectl("/bin/kubectl", ("--context=c",), {"A": "b"}).get("pod", "web") == {}
         words = ("get", "--context=c", "pod", "web", "--ignore-not-found", "-o", "json")
         assert asked == [([("/bin/kubectl", words, "")], {"A": "b"}, 0)]
 
     def test_a_program_that_cannot_run_is_an_error(self, monkeypatch):
-        monkeypatch.setattr("netinit.kernel.run.run_all", lambda *_, **__: [finished(), BackendUnavailableError("too long")])
+        monkeypatch.setattr("netinit.kubectl.program._run_at_once", lambda *_: [finished(), BackendUnavailableError("too long")])
         with pytest.raises(BackendUnavailableError, match=r"^too long$"):
             Kubectl("/bin/kubectl").ask_all([(("a",), ""), (("b",), "")], extra=1.5)
