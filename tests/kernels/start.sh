@@ -13,7 +13,7 @@ line=/dev/$(cat /line)
 exec 3> "$line" # open for all the time: what is set stays
 stty -F "$line" raw
 [ ! -d /built ] || export NETINIT_PLUGIN=/built/netinit-cni NETINIT_LAUNCHER=/built/netinit NETINIT_EXECUTABLE=/built/executable # of this machine
-[ ! -d /built ] || export NETINIT_PROBE_SECONDS=5 # of an emulated clock: waiting takes no time
+export NETINIT_PROBE_SECONDS=5 # of an emulated clock, on which waiting takes no time; the kernel asks for a neighbour's address again after one
 cd /project
 python3 tests/kernels/inside.py "$line" "$(cat /parts)"
 stty -F "$line" sane # waits until all of it has left

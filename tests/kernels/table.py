@@ -18,7 +18,7 @@ HEAD = """# Kernels
 
 ## What works where
 
-- `34 of 34`: how many of the features that `netinit doctor` tried work, in both families; it tries more than it did in older runs
+- `34 of 34`: how many of the features that `netinit doctor` tried work, in both families
 - `contract`: a first run among foreign rules, a second that changes nothing, `verify`, reconciling to TPROXY with DNS, and the removal, which restores
   the state before
 - `connections`: 32 real ones in both families, DNS included; `TPROXY`: 14 more
