@@ -94,11 +94,13 @@ class LocalRoute(Record):
 class Netlink:
     """A netlink socket of this network namespace; methods raise the kernel's errors as OSError."""
 
+    _is_small = False  # whether the kernel sends 3.7 KiB at most, as until it has seen how much is read
+
     def __init__(self, protocol: int) -> None:
         self._socket = socket(AF_NETLINK, SOCK_RAW, protocol)
         self._sequence = 0
         self._size = RECEIVE_SIZE
-        self._is_small = protocol == NETLINK_NETFILTER  # the kernel sends at most 3.7 KiB until it has seen this size
+        self._is_small = protocol == NETLINK_NETFILTER
         self._interrupted = self._truncated = False
 
     def __enter__(self) -> Self:

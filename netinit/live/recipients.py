@@ -34,7 +34,7 @@ from netinit.options import DNS_LISTENER
 from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
-from netinit.rules.targets import Capture, Jump, Tproxy
+from netinit.rules.targets import Capture, Jump
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, Trace
 
@@ -232,9 +232,9 @@ def follow(trace: Trace, snapshot: Snapshot, *, continues: bool = False, proxy_u
     itself = Delivery(family=family, protocol=first.protocol, address=first.destination, port=first.destination_port, device=device)
     if step := trace.diverted:
         target = step.matched.target
-        if not isinstance(target, Tproxy) or step.source.startswith(_OF_NFT):
+        if not (isinstance(target, Capture) and target.transparent) or step.source.startswith(_OF_NFT):
             return ()  # whether nft lets the packet pass where no socket is depends on the rules behind
-        asked = number_of(target.address) if target.address else around.primary_address(device)
+        asked = number_of(target.socket_address) if target.socket_address else around.primary_address(device)
         place = itself.replace(port=target.port, by_tproxy=True, address=first.destination if asked is None else asked)
         return (meet(APPLICATION, place),)
     if trace.verdict == DIRECT and trace.fate == DELIVERED and last.destination is not None and last.destination_port:

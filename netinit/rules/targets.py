@@ -155,6 +155,11 @@ class Capture(Target):
     def captures_at(self) -> int:  # type: ignore[override] # computed here
         return self.port
 
+    @property
+    def socket_address(self) -> str:
+        """The address of the socket, if it is another than the packet goes to."""
+        return ""
+
 
 class Redirect(Capture):
     """Changes the destination to a local port (section REDIRECT)."""
@@ -259,6 +264,10 @@ class Tproxy(Capture):
     mark: int
     address: str = ""  # of the socket; empty: any. Only foreign rules set one
     closes: bool = True  # drop in nft too if no socket is open
+
+    @property
+    def socket_address(self) -> str:
+        return self.address
 
     def xt(self, family: Family) -> str:
         where = self.address or family.any_address

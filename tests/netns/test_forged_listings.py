@@ -22,6 +22,7 @@ from netinit.rules.iptables.sets import MAX_ELEMENTS
 from programming import FOLDERS, needs, run_tool, variant_of
 from sweeps import choose, in_turn, pairs
 
+ROUTE = "link add eth0 type veth peer outside\naddress add 192.0.2.1/24 dev eth0\nlink set eth0 up\nlink set outside up\n"
 OPTIONS = ("-p", "15001", "-u", "1337", "-b", "80", "-i", "*", "--ipv6", "off")
 BACKENDS = ("iptables-nft", "iptables-legacy", "libiptc")
 one_backend = in_turn("backend", BACKENDS)
@@ -89,6 +90,7 @@ def test_a_listing_forged_in_comments_deceives_no_command(inside, backend):
     assert "as planned" not in verified.stdout
     assert "no rules of netinit here" in verified.stdout
 
+    inside.run(["ip", "-batch", "-"], stdin=ROUTE, check=True)
     explained = run_tool(inside, "explain", "--live", "outbound", "--to", "192.0.2.4:80")
     assert explained.returncode == 0, explained.stderr
     assert "captured" not in explained.stdout.splitlines()[0] + explained.stdout.splitlines()[1], explained.stdout
@@ -199,6 +201,7 @@ def work_beside(namespace, backend, theirs):
         assert theirs() == before
     verified = run_tool(namespace, "verify", *chosen)
     assert (verified.returncode, "as planned: 37 rules" in verified.stdout) == (0, True), verified.stdout + verified.stderr
+    namespace.run(["ip", "-batch", "-"], stdin=ROUTE, check=True)
     explained = run_tool(namespace, "explain", "--live", "outbound", "--to", "192.0.2.4:80")
     assert "captured" in explained.stdout.splitlines()[0] + explained.stdout.splitlines()[1], explained.stdout
     removed = run_tool(namespace, "remove")

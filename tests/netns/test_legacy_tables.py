@@ -371,12 +371,14 @@ def test_a_huge_table_is_an_error_that_names_it(monkeypatch):
 
 
 USER = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", *(f"--{kind}-caps=+net_admin,+net_raw" for kind in ("inh", "ambient"))]
+ROUTE = "link add eth0 type veth peer outside\naddress add 10.0.0.2/24 dev eth0\nlink set eth0 up\nlink set outside up\n"
 EXPLAIN = ("explain", "outbound", "--live", "--to", "10.0.0.1:80")
 FOREIGN = "*nat\n-A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 15001\nCOMMIT\n"
 
 
 def test_tables_that_a_user_may_not_list_are_not_taken_for_none():
     with NetworkNamespace("plain") as pod:
+        pod.run(["ip", "-batch", "-"], stdin=ROUTE, check=True)
         load(pod, LEGACY, IPV4, FOREIGN)
         explained, verified = run_tool(pod, *EXPLAIN, prefix=USER), run_tool(pod, "verify", prefix=USER)
     assert (explained.returncode, explained.stdout.split(":")[0]) == (0, "unknown"), explained
@@ -387,6 +389,7 @@ def test_tables_that_a_user_may_not_list_are_not_taken_for_none():
 
 def test_rules_that_a_user_may_list_count_beside_tables_that_it_may_not():
     with NetworkNamespace("plain") as pod:
+        pod.run(["ip", "-batch", "-"], stdin=ROUTE, check=True)
         load(pod, LEGACY, IPV4, "*nat\nCOMMIT\n")
         apply_in(pod, Options.from_argv([*REDIRECT, "--backend", "iptables-nft"]))
         explained, verified = run_tool(pod, *EXPLAIN, prefix=USER), run_tool(pod, "verify", prefix=USER)

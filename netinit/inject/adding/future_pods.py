@@ -18,7 +18,7 @@ from netinit.inject.deciding.annotations import TEMPLATES
 from netinit.inject.deciding.containers import find_proxy
 from netinit.inject.deciding.decision import DecisionStep, decide
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.pod_options import REDIRECTION
+from netinit.inject.deciding.pod_options import REDIRECTION, joins_ambient
 from netinit.inject.deciding.podfile import BY_AGENT, INJECTED, LEFT_OUT, NOT_KNOWN, FuturePod
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook, firing
 from netinit.inject.deciding.warnings import uses_host_network
@@ -30,7 +30,6 @@ from netinit.inject.deciding.webhooks import (
     Webhook,
     parse_injectors,
 )
-from netinit.options.interception import AMBIENT
 
 _OF_THE_POD = (DecisionStep.HOST_NETWORK, DecisionStep.NAMESPACE, DecisionStep.LABEL, DecisionStep.ANNOTATION)
 """The steps that decide the same whatever the namespace's labels are."""
@@ -97,11 +96,11 @@ class Injector:
         pod, name = one.created_pod(), one.namespace or "default"
         of_pod, of_namespace = strings(mapping(pod["metadata"]).get("labels")), self.namespaces.get(name) or {}
         who, mode = ("pod", of_pod) if DATAPLANE_LABEL in of_pod else ("Namespace", of_namespace)
-        if mode.get(DATAPLANE_LABEL) != AMBIENT or uses_host_network(pod):
+        if not joins_ambient(mode) or uses_host_network(pod):
             return FuturePod(outlook=LEFT_OUT, pod=pod, reason=reason)
         metadata = mapping(pod["metadata"])
         programmed = {**metadata, "annotations": {**mapping(metadata.get("annotations")), REDIRECTION: "enabled"}}
-        by_label = f"label {DATAPLANE_LABEL}: {AMBIENT} of the {who}"
+        by_label = f"label {DATAPLANE_LABEL}: {mode[DATAPLANE_LABEL]} of the {who}"
         return FuturePod(outlook=BY_AGENT, pod={**pod, "metadata": programmed}, reason=by_label)
 
     def inject(self, one: Workload, reason: str) -> FuturePod:

@@ -155,7 +155,7 @@ def test_diff_compares_both_cases_of_ipv6_auto(run):
 
 def test_a_pod_with_a_proxy_and_no_init_container_is_read_as_the_cni_plugin_reads_it(run, tmp_path):
     file = tmp_path / "pod.yaml"
-    file.write_text(POD.replace("istio-init", "migrate").replace("istio-iptables", "sh").replace("- name: app", "- name: app\n  - name: istio-proxy"))
+    file.write_text(POD.replace("istio-init", "migrate").replace("istio-iptables", "sh").replace("- name: app", "- name: app\n  - name: istio-proxy\n    image: docker.io/istio/proxyv2:1.27.0"))
     done = run(f"netinit explain --from 9.9.9.9 --to-port 81 --pod {file}")
     assert done.out.startswith("direct: arrives at port 81 as it is")
     assert "no init container of a mesh" in done.err

@@ -34,8 +34,9 @@ class Script:
             raise answer
         return answer
 
-    async def list(self, resource, namespace, *, fields):
-        return self._next("list", resource, namespace, fields)
+    async def list(self, resource, namespace, *, fields, keep):
+        found, version = self._next("list", resource, namespace, fields)
+        return [kept for tree in found if (kept := keep(tree)) is not None], version
 
     async def watch(self, resource, namespace, *, version, seconds, fields, opened):
         assert 50 <= seconds <= 80

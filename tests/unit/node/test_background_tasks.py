@@ -253,8 +253,8 @@ def test_a_deletion_that_the_watch_sees_is_one_line_until_the_daemon_set_is_back
 @pytest.mark.parametrize(("metadata", "deleted"), [({}, ""), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, "namespace mesh")])
 def test_the_deletion_of_its_own_namespace_is_noted_while_the_daemon_set_is_still_there(metadata, deleted):
     made, lines, _ = keeper(FixedInstaller())
-    made.daemon_set._take([{"metadata": {"name": SETTINGS.daemon_set, "namespace": "mesh"}}], "1")
-    made.own_namespace._take([{"metadata": {"name": "mesh", **metadata}}], "1")
+    made.daemon_set._take([made.daemon_set._keep({"metadata": {"name": SETTINGS.daemon_set, "namespace": "mesh"}})], "1")
+    made.own_namespace._take([made.own_namespace._keep({"metadata": {"name": "mesh", **metadata}})], "1")
     assert made._deleted == deleted
     assert lines() == [("info", "the namespace mesh is deleted: the plugin is removed when this agent ends")] * bool(deleted)
     assert asyncio.run(made.leave()) is bool(deleted) if deleted else True
@@ -262,7 +262,9 @@ def test_the_deletion_of_its_own_namespace_is_noted_while_the_daemon_set_is_stil
 
 def test_a_daemon_set_that_waits_for_its_pods_to_be_deleted_is_deleted():
     made, _, _ = keeper(FixedInstaller())
-    made.daemon_set._take([{"metadata": {"name": SETTINGS.daemon_set, "namespace": "mesh", "deletionTimestamp": "2026-01-01T00:00:00Z"}}], "1")
+    leaving = {"metadata": {"name": SETTINGS.daemon_set, "namespace": "mesh", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert made.daemon_set._keep(leaving) is None
+    made.daemon_set._take([], "1")
     assert made._deleted == "DaemonSet"
 
 

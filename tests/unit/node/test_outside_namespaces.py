@@ -81,10 +81,10 @@ def test_the_list_has_only_names_sorted_and_no_more_than_the_plugin_reads():
 def test_names_that_have_no_room_in_the_list_are_said_once_with_what_to_do(tmp_path):
     stream = io.StringIO()
     made = OutsideNamespaces(tmp_path / "list", SimpleNamespace(), type("Pods", (list,), {"synced": True})(), EventLog("info", as_json=True, stream=stream))
-    made._webhooks._take([tree for tree in render_chart() if tree["kind"] == "MutatingWebhookConfiguration"], "1")
+    made._webhooks._take([made._webhooks._keep(tree) for tree in render_chart() if tree["kind"] == "MutatingWebhookConfiguration"], "1")
 
     def update(count):
-        made._namespaces._take([{"metadata": {"name": f"{number:060}", "labels": {}}} for number in range(count)], "1")
+        made._namespaces._take([made._namespaces._keep({"metadata": {"name": f"{number:060}", "labels": {}}}) for number in range(count)], "1")
         asyncio.run(made._update())
         return made.problem, stream.getvalue().count("have no room")
 

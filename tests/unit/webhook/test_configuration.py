@@ -74,11 +74,11 @@ class Api:
     def __init__(self, data, error=""):
         self.error, self.events, self.maps = error, [], {"injector": data, "last": {}}
 
-    async def list(self, resource, namespace, *, fields):
+    async def list(self, resource, namespace, *, fields, keep):
         name = fields.partition("=")[2]
         data = self.maps.get(name)
         found = {"metadata": {"name": name, "namespace": namespace, "resourceVersion": "7"}, "data": data}
-        return [found] if data is not None else [], "7"
+        return [keep(found)] if data is not None else [], "7"
 
     async def watch(self, resource, namespace, **more):
         if self.error:
