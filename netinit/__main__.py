@@ -17,7 +17,10 @@ if __name__ == "__main__":
             target = readlink(path)
             path = target if target[0] == "/" else f"{path.rpartition('/')[0]}/{target}"
         package = path.rpartition("/")[0]
-        sys.path = [f"{package}/..", *[one for one in sys.path if one != package]]  # the package's folder is no place to import from
+        sys.path.insert(0, f"{package}/..")
+        from netinit.cli.imports import begin
+
+        begin(package)
     from netinit.cli.start import main
 
     main()

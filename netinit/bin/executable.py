@@ -26,7 +26,7 @@ from static_code import StaticCode
 # Servers, the node's agent and its records, and what speaks TLS: OpenSSL, and packages of compiled code, are not in the executable,
 # which asks clusters by kubectl. Nor is the laboratory, whose pods start a shell, nor the demonstration in it.
 LEFT_OUT = (
-    "cryptography", "netinit.bin", "netinit.cli.demo", "netinit.cli.node", "netinit.cli.rootless",
+    "cryptography", "netinit.bin", "netinit.cli.demo", "netinit.cli.imports", "netinit.cli.node", "netinit.cli.rootless",
     "netinit.cli.webhook.compare", "netinit.cli.webhook.serve", "netinit.installation.comparison", "netinit.kube.access",
     "netinit.kube.client", "netinit.kube.one_request", "netinit.kube.service_account", "netinit.lab", "netinit.node",
     "netinit.serving", "netinit.testing", "netinit.webhook",

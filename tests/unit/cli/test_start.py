@@ -33,7 +33,7 @@ OWN = frozenset(
     netinit netinit.base netinit.options.declare netinit.options.interception netinit.pods netinit.rules.iptables netinit.pods.apply netinit.pods.init_run netinit.base.errors netinit.base.logs netinit.options netinit.base.records netinit.base.sanitize netinit.base.system netinit.pods.backend_choice netinit.pods.reset_connections netinit.options.kinds
     netinit.base.netlink_attributes netinit.kernel.plain_namespace
     netinit.backends netinit.backends.machine netinit.pods.transaction netinit.backends.routes netinit.backends.iptables netinit.backends.iptables_nft netinit.backends.compat_messages
-    netinit.cli netinit.cli.init_container netinit.cli.start
+    netinit.cli netinit.cli.init_container netinit.cli.start netinit.cli.imports
     netinit.kernel netinit.kernel.detect netinit.kernel.netlink netinit.kernel.namespaces netinit.kernel.nf_tables netinit.kernel.run
     netinit.rules netinit.rules.numbers netinit.rules.structs netinit.rules.model netinit.base.net netinit.rules.targets
     netinit.rules.iptables.write netinit.rules.rule_builder netinit.rules.expressions netinit.rules.expressions.compat
