@@ -15,10 +15,10 @@ from urllib.parse import urlencode
 
 from netinit.base.errors import BackendUnavailableError, ClusterError, ConfigError, NetinitError
 from netinit.base.sanitize import escape, shorten
-from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
+from netinit.base.tree import Tree, explain_json_error
 from netinit.kernel import run
 from netinit.kube.kubectl_program import find_kubectl_program
-from netinit.kube.resources import NOT_FOUND, PAGE, Resource
+from netinit.kube.resources import NOT_FOUND, PAGE, Resource, take_page
 
 _MAX_BYTES = 64 << 20  # of an answer, as in netinit.kube.client
 _FORBIDDEN = 403
@@ -57,13 +57,10 @@ class KubectlReader:
         found: list[Any] = []
         query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
         while True:
-            page = self._read(f"{resource.path(namespace)}?{urlencode(query)}")
-            items = [item for item in sequence(page.get("items")) if isinstance(item, dict)]
+            items, version = take_page(self._read(f"{resource.path(namespace)}?{urlencode(query)}"), query)
             found += [kept for item in items if (kept := keep(item)) is not None]
-            metadata = mapping(page.get("metadata"))
-            query["continue"] = string(metadata.get("continue"))
             if not query["continue"]:
-                return found, string(metadata.get("resourceVersion"))
+                return found, version
 
     def _read(self, path: str) -> Tree:
         try:

@@ -23,9 +23,9 @@ import httpx2
 
 from netinit.base.errors import ClusterError
 from netinit.base.sanitize import escape, shorten
-from netinit.base.tree import Tree, explain_json_error, mapping, sequence, string
+from netinit.base.tree import Tree, explain_json_error, mapping, string
 from netinit.kube.access import Access, Credentials, make_context
-from netinit.kube.resources import EVENTS, GONE, MERGE_PATCH, NOT_FOUND, PAGE, Resource, name_of
+from netinit.kube.resources import EVENTS, GONE, MERGE_PATCH, NOT_FOUND, PAGE, Resource, name_of, take_page
 
 _MAX_BYTES = 64 << 20  # bytes of an answer
 _MAX_LINE_BYTES = 8 << 20  # bytes of an event in a watch: etcd's limit for an object is 1.5 MiB
@@ -71,13 +71,10 @@ class Client:
         found: list[Any] = []
         query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
         while True:
-            page = await self._ask("GET", resource.path(namespace), query)
-            items = [item for item in sequence(page.get("items")) if isinstance(item, dict)]
+            items, version = take_page(await self._ask("GET", resource.path(namespace), query), query)
             found += [kept for item in items if (kept := keep(item)) is not None]
-            metadata = mapping(page.get("metadata"))
-            query["continue"] = string(metadata.get("continue"))
             if not query["continue"]:
-                return found, string(metadata.get("resourceVersion"))
+                return found, version
 
     async def create(self, resource: Resource, tree: Tree, namespace: str = "") -> Tree:
         """Create an object and return it. Raises ClusterError, with status CONFLICT if the name exists."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from netinit.base.tree import Tree, mapping, string
+from netinit.base.tree import Tree, mapping, sequence, string
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, GONE = 404, 409, 410
@@ -51,6 +51,13 @@ PROXY_CONFIGS = Resource("networking.istio.io/v1beta1", "ProxyConfig", "proxycon
 WEBHOOK_CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"
 )
+
+
+def take_page(page: Tree, query: dict[str, str]) -> tuple[list[Tree], str]:
+    """Return a page's objects and the list's version; `query` asks for the next page then, if there is one (`continue`)."""
+    metadata = mapping(page.get("metadata"))
+    query["continue"] = string(metadata.get("continue"))
+    return [item for item in sequence(page.get("items")) if isinstance(item, dict)], string(metadata.get("resourceVersion"))
 
 
 def name_of(tree: Tree) -> tuple[str, str]:

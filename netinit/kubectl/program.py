@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 
 from netinit.base.errors import BackendUnavailableError, ClusterError, NetinitError
 from netinit.base.sanitize import shorten
-from netinit.base.tree import Tree, mapping, sequence, string
+from netinit.base.tree import Tree
 from netinit.kernel.run import Finished
-from netinit.kube.resources import PAGE, Resource
+from netinit.kube.resources import PAGE, Resource, take_page
 
 if sys.platform == "linux":
     from netinit.kernel import run
@@ -130,8 +130,7 @@ class Kubectl:
             page = self._read(words, self.ask("get", *words))
             if isinstance(page, ClusterError):
                 raise page
-            yield [resource.typed(one) for one in sequence(page.get("items")) if isinstance(one, dict)]
-            query["continue"] = string(mapping(page.get("metadata")).get("continue"))
+            yield [resource.typed(one) for one in take_page(page, query)[0]]
             if not query["continue"]:
                 return
 
