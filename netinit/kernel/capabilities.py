@@ -29,10 +29,11 @@ def may_gain() -> bool:
     return "NoNewPrivs:\t1" not in read_text("/proc/self/status")
 
 
-def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> None:
+def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> int:
     """Limit this process and its programs for good to NET_ADMIN, NET_RAW and those in `keep`, as far as it has them.
 
-    Without CAP_SETPCAP a program started by root gets all capabilities back; this process does not. Raises OSError.
+    Without CAP_SETPCAP a program started by root gets all capabilities back; this process does not. Return those that it has
+    now, as bits. Raises OSError.
     """
     from netinit.kernel import libc
 
@@ -45,10 +46,18 @@ def confine(keep: tuple[int, ...] = (), *, wanted: tuple[int, ...] = WANTED) -> 
         number += 1
     prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     permitted = read_capabilities("CapPrm") & kept
-    halves = [bits >> shift & 0xFFFFFFFF for shift in (0, 32) for bits in (permitted, permitted, 0)]  # the last: inheritable
+    use(permitted, permitted)
+    libc.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    return permitted
+
+
+def use(effective: int, permitted: int) -> None:
+    """Make capabilities effective, of those that stay permitted; both as bits. Raises OSError."""
+    from netinit.kernel import libc
+
+    halves = [bits >> shift & 0xFFFFFFFF for shift in (0, 32) for bits in (effective, permitted, 0)]  # the last: inheritable
     header, data = libc.buffer(8, pack("=II", _VERSION, 0)), libc.buffer(24, pack("=6I", *halves))
     libc.call("capset", header, data)
-    libc.call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
 def give_up() -> None:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netinit.base.system import LINUX, NEEDS_LINUX
+from netinit.kernel.descriptors import receive_descriptors
 
 _ROUTE, _XFRM, _NETFILTER = 0, 6, 12
 # RTNLGRP_LINK, TC, IPV4_IFADDR, IPV4_ROUTE, IPV4_RULE, IPV6_IFADDR, IPV6_ROUTE, IPV6_RULE, IPV4_NETCONF, IPV6_NETCONF, NEXTHOP
@@ -99,5 +100,5 @@ def receive_sockets(channel: socket.socket) -> list[socket.socket]:
     """Receive the sockets of `send_sockets`. Raises OSError if there are none yet."""
     if not LINUX:
         raise OSError(NEEDS_LINUX)
-    _, descriptors, _, _ = socket.recv_fds(channel, 1, MAX_SOCKETS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+    _, descriptors = receive_descriptors(channel, 1, MAX_SOCKETS)
     return [socket.socket(fileno=one) for one in descriptors]

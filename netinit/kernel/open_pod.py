@@ -171,6 +171,21 @@ class OpenPod:
             kept=self._kept + holding,
         )
 
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the namespace belongs to another user namespace than this process's."""
+        return self._owner >= 0
+
+    def pass_through(self, action: Callable[[], Result], permitted: int) -> Result:
+        """Enter the namespace for `action`, in a process that enters others after it; return the action's result.
+
+        `permitted`: this process's capabilities, as bits. SYS_ADMIN is effective only while entering.
+        """
+        capabilities.use(permitted, permitted)
+        namespaces.enter(self._namespace, namespaces.NETWORK, self.path)
+        capabilities.use(permitted & ~(1 << detect.CAP_SYS_ADMIN), permitted)
+        return action()
+
     def modify_inside(
         self,
         action: Callable[[run.Signals], Result],

@@ -17,13 +17,13 @@ from netinit.base.tree import explain_json_error
 from netinit.options import Options
 
 APPLY, REMOVE, VERIFY, SUBSCRIBE = "apply", "remove", "verify", "subscribe"
+LOOK_AGAIN = "look-again"  # of many pods: those where nothing has changed since they were verified
 JUDGE_CONNECTIONS, SUBSCRIBE_CONNECTIONS = "judge-connections", "subscribe-connections"
 CHECK_PROBES, REPAIR_PROBES = "check-probes", "repair-probes"  # of the node's own namespace, which is not entered
 SUBSCRIPTIONS = (SUBSCRIBE, SUBSCRIBE_CONNECTIONS)
 OF_THE_NODE = (CHECK_PROBES, REPAIR_PROBES)
-KINDS = (APPLY, REMOVE, VERIFY, JUDGE_CONNECTIONS, *SUBSCRIPTIONS, *OF_THE_NODE)
+KINDS = (APPLY, REMOVE, VERIFY, LOOK_AGAIN, JUDGE_CONNECTIONS, *SUBSCRIPTIONS, *OF_THE_NODE)
 MAX_DIFFERENCES = 20
-_MAX_READ_AHEAD = 4096  # characters of options that a process keeps for many jobs; usual ones have 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +31,8 @@ class Job:
     """One job in one namespace, which is passed as a descriptor or is at `path`.
 
     `cgroup` is the pod's path in the node's cgroup file system, mounted at `cgroup_folder`; empty if it is not known.
-    `uids`: pods by address, for the jobs of the node. With a subscription the descriptor is a Unix socket, through which
-    the notification sockets are sent.
+    `uids`: pods by address, for the jobs of the node. `pods`: the VERIFY jobs that LOOK_AGAIN is about. With a subscription
+    the descriptor is a Unix socket, through which the notification sockets are sent.
     """
 
     kind: str
@@ -43,6 +43,7 @@ class Job:
     cgroup_folder: str = ""
     cgroup: str = ""
     uids: dict[str, str] = field(default_factory=dict)
+    pods: tuple[Job, ...] = ()
 
     @staticmethod
     def of(kind: str, options: Options, *, seconds: float, **more: Any) -> Job:
@@ -57,20 +58,21 @@ class Job:
     def decode(data: bytes) -> Job:
         """Decode a message. Raises ParseError."""
         try:
-            tree = json.loads(data)
-            uids = {parse_address(address): uid for address, uid in tree["uids"].items()}
-            job = Job(**{**tree, "argv": tuple(tree["argv"]), "uids": uids})
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return Job._read(json.loads(data))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ParseError(f"this is not a job: {explain_json_error(error)}") from None
+
+    @staticmethod
+    def _read(tree: Any) -> Job:
+        uids = {parse_address(address): uid for address, uid in tree["uids"].items()}
+        pods = tuple([Job._read(one) for one in tree["pods"]])
+        job = Job(**{**tree, "argv": tuple(tree["argv"]), "uids": uids, "pods": pods})
         texts = (job.kind, job.path, job.cgroup_folder, job.cgroup, *job.argv, *job.environ, *job.environ.values(), *uids.values())
         if job.kind not in KINDS or not all(isinstance(text, str) for text in texts) or not isinstance(job.seconds, float):
             raise ParseError("this is not a job: a field has the wrong type")
+        if any(one.kind != VERIFY or one.pods for one in pods):
+            raise ParseError("this is not a job: it is about jobs that are not checks of pods")
         return job
-
-    def read_ahead(self) -> None:
-        """Read the options before a fork, so that children of the jobs that are alike, as most are, need not. Raises OptionError."""
-        if len("".join((*self.argv, *self.environ.values()))) <= _MAX_READ_AHEAD:
-            _read_options(self.argv, *self.environ.items())
 
     def options(self, netns: str) -> Options:
         """Return the options, for the namespace at this path. Raises OptionError."""
@@ -81,7 +83,7 @@ class Job:
         )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=16)  # one child reads those of many pods, which are mostly alike
 def _read_options(argv: tuple[str, ...], *environ: tuple[str, str]) -> Options:
     return Options.from_argv(argv, dict(environ))
 
@@ -90,6 +92,7 @@ def _read_options(argv: tuple[str, ...], *environ: tuple[str, str]) -> Options:
 class JobResult:
     """The result of a job. `error` says why it failed; `late` and `gone` are kinds of failure.
 
+    `pods`: of a LOOK_AGAIN job, the result of each check, None where it takes a process of its own.
     `judgement` is a VERIFY job's Judgement as netinit.kernel.answers encodes it; it stays in the privileged process.
     """
 
@@ -103,6 +106,7 @@ class JobResult:
     warnings: tuple[str, ...] = ()
     judgement: str = ""
     generation: int = 0  # of nf_tables, of the rules that a VERIFY job has judged; 0 where the kernel has none
+    pods: tuple[JobResult | None, ...] = ()
 
     @staticmethod
     def check(answer: object) -> JobResult:
@@ -112,6 +116,9 @@ class JobResult:
             raise ParseError("this is not a result")
         if not all(isinstance(text, str) for text in (*answer.differences, *answer.warnings)):
             raise ParseError("this is not a result: a difference or warning is not a text")
+        for one in answer.pods:
+            if one is not None:
+                JobResult.check(one)
         return answer
 
 

@@ -9,7 +9,8 @@ a memory file under the job's number.
 
 What the last check of a pod decided is kept here and passed to the child of the next one, which decides, and reads nf_tables,
 again only where something has changed (netinit.pods.verify). A child's judgement is used for its own pod alone, and only its text
-is held here.
+is held here. One child looks at many pods that were judged before, since most of what a child costs is to be made; a pod where
+anything may have changed then gets a child of its own.
 
 This process itself enters no namespace. A child refuses the machine's namespace and this process's, checking the same
 descriptor that it enters.
@@ -27,15 +28,16 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from netinit.base.errors import ChildLostError, NetinitError, NoNamespaceError, OptionError
+from netinit.base.errors import ChildLostError, NetinitError, NoNamespaceError
 from netinit.kernel import answers, children, notifications
 from netinit.kernel.children import Child, ChildError
+from netinit.kernel.descriptors import receive_descriptors
 from netinit.node import jobs
 from netinit.node.jobs import Job, JobResult
 from netinit.pods import child_jobs
 from netinit.pods.probe import host_probe_rules
 from netinit.pods.verify import find_bypassing
-from netinit.questions.plan_comparison import Judgement
+from netinit.questions.plan_comparison import Judgement, Report
 
 PACKET = 64  # bytes of a packet: the job's number
 MAX_WAITING = 4096
@@ -103,7 +105,7 @@ class Programmer:
     def _take(self) -> None:
         """Receive one job from the agent's other process; also notices when that process has exited."""
         try:
-            number, descriptors, _, _ = socket.recv_fds(self.agent, PACKET, 2, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+            number, descriptors = receive_descriptors(self.agent, PACKET, 2)
         except BlockingIOError:
             return
         except ConnectionResetError:
@@ -135,13 +137,15 @@ class Programmer:
 
     def _fork(self, accepted: _AcceptedJob, left: float) -> Child:
         kept = (accepted.namespace,) if accepted.namespace >= 0 else ()
-        with contextlib.suppress(OptionError):  # which the child reports
-            accepted.job.read_ahead()
-        known, made = self.known.get(_subject(accepted.job), ("", 0.0))
-        known = known if time.monotonic() - made < _LONGEST else ""
-        what = _PROGRAMMING if accepted.job.kind in (jobs.APPLY, jobs.REMOVE) else _CHECKING
-        work = lambda _: _work(accepted.job, accepted.namespace, known)  # noqa: E731
+        job = accepted.job
+        known, of_pods = self._judgement_of(job), [self._judgement_of(one) for one in job.pods]
+        what = _PROGRAMMING if job.kind in (jobs.APPLY, jobs.REMOVE) else _CHECKING
+        work = lambda _: _look_again(job, of_pods) if job.kind == jobs.LOOK_AGAIN else _work(job, accepted.namespace, known)  # noqa: E731
         return children.start(work, seconds=left + _GRACE, what=what, kept=kept)
+
+    def _judgement_of(self, job: Job) -> str:
+        known, made = self.known.get(_subject(job), ("", 0.0))
+        return known if time.monotonic() - made < _LONGEST else ""
 
     def _finish(self, child: Child, accepted: _AcceptedJob) -> None:
         try:
@@ -224,13 +228,9 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
         if job.kind == jobs.VERIFY:
             last = _read_judgement(known)
             report = child_jobs.verify_by_cgroup(options, (job.cgroup_folder, job.cgroup), last)
-            found = tuple(difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES])
             judged = report.judgement
             judgement = "" if judged is None else known if judged is last else answers.encode(judged).decode()
-            return JobResult(
-                backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, judgement=judgement,
-                generation=report.generation,
-            )  # fmt: skip
+            return replace(_tell(report), judgement=judgement)
         if job.kind == jobs.JUDGE_CONNECTIONS:
             return JobResult(differences=find_bypassing(options)[:jobs.MAX_DIFFERENCES])
         if job.kind in jobs.SUBSCRIPTIONS:
@@ -241,6 +241,22 @@ def perform(job: Job, netns: str, channel: int = -1, known: str = "") -> JobResu
         late = isinstance(error, ChildLostError) and error.late
         return JobResult(error=str(error), gone=isinstance(error, NoNamespaceError), late=late)
     raise ValueError(job.kind)
+
+
+def _look_again(job: Job, known: list[str]) -> JobResult:
+    """In the child of a LOOK_AGAIN job: return the results of the pods where nothing has changed since these judgements."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    judged = zip(job.pods, map(_read_judgement, known), strict=True)
+    looks = [(one.options(one.path), (one.cgroup_folder, one.cgroup), judgement) for one, judgement in judged]
+    return JobResult(pods=tuple([None if one is None else _tell(one) for one in child_jobs.look_again(looks)]))
+
+
+def _tell(report: Report) -> JobResult:
+    found = tuple([difference.describe() for difference in report.differences[:jobs.MAX_DIFFERENCES]])
+    return JobResult(
+        backend=report.backend, differences=found, warnings=report.warnings, ours=report.ours, generation=report.generation
+    )
 
 
 def _work_on_node(job: Job) -> JobResult:

@@ -8,6 +8,7 @@ import socket
 
 from netinit.base.errors import NetinitError
 from netinit.kernel import answers
+from netinit.kernel.descriptors import receive_descriptors
 from netinit.node.jobs import Job, JobResult
 from netinit.node.programmer import PACKET, read_message, write_message
 
@@ -56,7 +57,7 @@ class ProgrammerClient:
 
     def _receive(self) -> None:
         try:
-            number, descriptors, _, _ = socket.recv_fds(self._programmer, PACKET, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+            number, descriptors = receive_descriptors(self._programmer, PACKET, 1)
         except BlockingIOError:
             return
         except OSError:

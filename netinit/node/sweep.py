@@ -26,7 +26,16 @@ from netinit.kube.resources import CONFLICT, NOT_FOUND, PODS
 from netinit.node.decision import UNCAPTURED, NodePod, decide, is_own_pod
 from netinit.node.events import NodeEvents
 from netinit.node.file_thread import FileThread
-from netinit.node.jobs import APPLY, CHECK_PROBES, JUDGE_CONNECTIONS, REPAIR_PROBES, VERIFY, Job, JobResult
+from netinit.node.jobs import (
+    APPLY,
+    CHECK_PROBES,
+    JUDGE_CONNECTIONS,
+    LOOK_AGAIN,
+    REPAIR_PROBES,
+    VERIFY,
+    Job,
+    JobResult,
+)
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import MAX_WATCHED, CheckPod, PodCache, PodWatcher
 from netinit.node.pod_history import SURE, PodHistory
@@ -47,6 +56,7 @@ _REPORTS = {  # by state: what is reported, and the event's reason
 }
 _AT_ONCE, _REPAIRS_AT_ONCE = 4, 2
 _JOB_SECONDS = 30.0
+_LOOKS, _LOOK_SECONDS = 16, 5.0  # pods that one process looks at again, and how long: it takes 2 ms for each
 _QUIET = 60.0  # seconds between two reports of a pod's connections
 _STUCK = 300.0  # seconds without a checked pod after which a sweep is given up: the jobs for one, each in time, take 180 at most
 _LOOK = 2.0  # seconds between two checks for pods whose validation failed
@@ -62,6 +72,21 @@ class SweptPod:
     path: str = ""
     options: Options | None = None
     generation: int = 0  # of the rules that were judged
+
+
+@dataclass(frozen=True, slots=True)
+class _PodCheck:
+    """A pod to check: its candidates for options, and the paths of its namespace and cgroup, empty if they are not found."""
+
+    pod: NodePod
+    candidates: tuple[Options, ...]
+    path: str
+    cgroup: str
+
+    def jobs(self, cgroup_folder: str) -> tuple[Job, ...]:
+        """Return a job for each candidate; none without a namespace."""
+        more = {"path": self.path, "cgroup_folder": cgroup_folder, "cgroup": self.cgroup}
+        return tuple([Job.of(VERIFY, options, seconds=_JOB_SECONDS, **more) for options in self.candidates if self.path])
 
 
 @dataclass(slots=True)
@@ -227,16 +252,23 @@ class Sweeper(NodeCheck):
         paths = await self._find_namespaces([pod for pod, _ in wanted])
         cgroups = await self._find_cgroups([pod for pod, _ in wanted])
 
-        async def look(pod: NodePod, options: tuple[Options, ...]) -> SweptPod:
+        async def look(check: _PodCheck, known: tuple[JobResult | None, ...]) -> SweptPod:
             async with turns.checks:
-                found, is_new = await self._look(pod, options, paths.get(pod.uid, ""), cgroups.get(pod.uid, ""))
+                found, is_new = await self._look(check, known)
             async with turns.repairs:
                 await self._repair(found, is_new=is_new)
             if self._deadline and not self._deadline.expired():
                 self._deadline.reschedule(asyncio.get_running_loop().time() + _STUCK)
             return found
 
-        return list(await asyncio.gather(*[look(pod, options) for pod, options in wanted]))
+        async def look_at_all(checks: list[_PodCheck]) -> list[SweptPod]:
+            async with turns.checks:
+                known = await self._look_again(checks)
+            return await asyncio.gather(*map(look, checks, known))
+
+        checks = [_PodCheck(pod, options, paths.get(pod.uid, ""), cgroups.get(pod.uid, "")) for pod, options in wanted]
+        groups = [checks[start : start + _LOOKS] for start in range(0, len(checks), _LOOKS)]
+        return [found for group in await asyncio.gather(*map(look_at_all, groups)) for found in group]
 
     async def check_after_change(self, pod: NodePod, path: str) -> bool:
         """Check a pod, report and repair it; True if its rules were missing or differed, False also if not readable."""
@@ -244,7 +276,7 @@ class Sweeper(NodeCheck):
         if not options:
             return False
         cgroups = await self._find_cgroups([pod])
-        finding, is_new = await self._look(pod, options, path, cgroups.get(pod.uid, ""), woken=True)
+        finding, is_new = await self._look(_PodCheck(pod, options, path, cgroups.get(pod.uid, "")), woken=True)
         await self._repair(finding, is_new=is_new)
         return finding.state in (DRIFTED, BARE)
 
@@ -278,14 +310,24 @@ class Sweeper(NodeCheck):
                 watcher.add(pod.uid, known[pod.uid])
         await watcher.run(check, self.is_busy)
 
+    async def _look_again(self, checks: list[_PodCheck]) -> list[tuple[JobResult | None, ...]]:
+        """Return each check's results by candidate, None where something may have changed; one process looks at all pods."""
+        jobs = [check.jobs(self.settings.cgroup_folder) for check in checks]
+        known: tuple[JobResult | None, ...] = ()
+        wanted = tuple([job for of_pod in jobs for job in of_pod])
+        if len(checks) > 1:
+            known = (await self.programmer.do(Job(kind=LOOK_AGAIN, environ={}, seconds=_LOOK_SECONDS, pods=wanted))).pods
+        results = iter(known if len(known) == len(wanted) else (None,) * len(wanted))  # after an error, which each check tells
+        return [tuple([next(results) for _ in of_pod]) for of_pod in jobs]
+
     async def _look(
-        self, pod: NodePod, options: tuple[Options, ...], path: str, cgroup: str, *, woken: bool = False
+        self, check: _PodCheck, known: tuple[JobResult | None, ...] = (), *, woken: bool = False
     ) -> tuple[SweptPod, bool]:
         """Check a pod and report; return also whether the problem is new. `woken`: because of a notification."""
-        async with self._turns.setdefault(pod.uid, asyncio.Lock()):
-            identity = identify(path)
-            finding = await self._examine(pod, options, path, cgroup)
-            await self._note_changes(finding, identity if identity == identify(path) else None, woken=woken)
+        async with self._turns.setdefault(check.pod.uid, asyncio.Lock()):
+            identity = identify(check.path)
+            finding = await self._examine(check, known)
+            await self._note_changes(finding, identity if identity == identify(check.path) else None, woken=woken)
             return finding, await self._tell(finding)
 
     def _history(self, pod: NodePod) -> PodHistory:
@@ -335,15 +377,16 @@ class Sweeper(NodeCheck):
 
     # ---- one pod
 
-    async def _examine(self, pod: NodePod, candidates: tuple[Options, ...], path: str, cgroup: str) -> SweptPod:
+    async def _examine(self, check: _PodCheck, known: tuple[JobResult | None, ...]) -> SweptPod:
+        pod, candidates, path = check.pod, check.candidates, check.path
         if not path and pod.exit_code == UNCAPTURED:
             return SweptPod(pod, BARE, "its validation ended with 126")
         if not path:
             return SweptPod(pod, UNKNOWN, "its namespace is not found")
         compared: list[tuple[JobResult, Options]] = []
-        for options in candidates:
-            job = Job.of(VERIFY, options, seconds=_JOB_SECONDS, path=path, cgroup_folder=self.settings.cgroup_folder, cgroup=cgroup)
-            done = await self.programmer.do(job)
+        jobs = check.jobs(self.settings.cgroup_folder)
+        for options, job, found in zip(candidates, jobs, known or (None,) * len(jobs), strict=True):
+            done = found or await self.programmer.do(job)
             unproved = next((one for one in done.warnings if one.startswith(NOT_PROVED)), "")
             if done.error or (unproved and not done.differences):
                 return SweptPod(pod, UNKNOWN, done.error or unproved, path, candidates[0] if len(candidates) == 1 else None)

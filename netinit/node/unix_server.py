@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from netinit.base.errors import CniError, ConfigError
+from netinit.kernel.descriptors import receive_descriptors
 from netinit.kernel.open_pod import FOLDER
 from netinit.node.protocol import GREETING, MAX_HEAD_BYTES, CniCode, Request, encode_error, parse_head, parse_request
 from netinit.serving.server_process import wait_readable
@@ -139,7 +140,7 @@ async def _read_head(peer: socket.socket, descriptors: list[int]) -> tuple[tuple
             raise CniError("this is not a request of netinit's plugin", CniCode.DECODING)
         await wait_readable(peer)
         with contextlib.suppress(BlockingIOError):
-            part, found, _, _ = socket.recv_fds(peer, MAX_HEAD_BYTES, 1, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
+            part, found = receive_descriptors(peer, MAX_HEAD_BYTES, 1)
             descriptors += found
             if not part and not data:
                 raise ConnectionResetError

@@ -170,6 +170,11 @@ class _RouteLists:
         return self.addresses  # type: ignore[no-any-return]
 
 
+def look_again(options: Options, warning: str, machine: Machine, known: Judgement) -> Report | None:
+    """Return the report of an earlier check of this process's namespace, without its plan; None if anything may have changed."""
+    return _look_again(machine.settle(options), warning, machine, known)
+
+
 def _look_again(asked: SettledOptions, warning: str, machine: Machine, known: Judgement) -> Report | None:
     """Return the last report again, without its plan, if nothing that it follows from has changed; None if that is not known."""
     seen = known.seen

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from bpf import attach_xdp, attached, cgroup, rewrite_port
 from in_force_cases import CAPTURED, DROPS, ESCAPES, HARMLESS, LEGACY, NATIVE, NFT, OPTIONS, connect, do, programmed
 from live_commands import look
+from netinit.kernel import children, detect
 from netinit.kernel.snapshot import nf_tables_dump
+from netinit.node import programmer
+from netinit.node.jobs import LOOK_AGAIN, VERIFY, Job, JobResult
 from netinit.options import Options
+from netinit.pods import child_jobs
 from netinit.pods.verify import verify
+from netinit.questions.plan_comparison import Report
 from netinit.rules.model import EMPTY_PLAN
 from programming import needs
 from sweeps import choose
@@ -169,6 +176,77 @@ def test_rules_are_read_each_time_where_a_table_ends_with_its_owner(require_netn
             owner.kill()
             owner.wait()
         assert look(pod, options_of(NFT), first.judgement).judgement != first.judgement
+    finally:
+        pod.__exit__(None, None, None)
+
+
+def look_again(pods, folder, judgements):
+    """What one child finds that looks at all pods with these judgements, as the agent's does for a sweep."""
+    checks = [Job.of(VERIFY, options_of(NFT), seconds=20.0, path=f"/proc/{pod.pid}/ns/net", cgroup_folder=str(folder.parent), cgroup=f"/{folder.name}") for pod in pods]
+    job = Job(kind=LOOK_AGAIN, environ={}, seconds=20.0, pods=tuple(checks))
+    return JobResult.check(children.ask(lambda: programmer._look_again(job, judgements), seconds=60, what="a look at all")).pods
+
+
+def look_from(pod, folder, known=""):
+    """What a child of its own finds, of which the pod's cgroup is known too."""
+    job = Job.of(VERIFY, options_of(NFT), seconds=20.0, path=f"/proc/{pod.pid}/ns/net", cgroup_folder=str(folder.parent), cgroup=f"/{folder.name}")
+    return JobResult.check(children.ask(lambda: programmer._work(job, -1, known), seconds=60, what="a look"))
+
+
+def test_one_child_that_looks_at_several_pods_finds_each_kind_of_change_in_its_pod_alone(require_netns):
+    needs(NFT)
+    with contextlib.ExitStack() as stack:
+        pods = [programmed(NFT) for _ in range(3)]
+        for pod in pods:
+            stack.callback(pod.__exit__, None, None, None)
+        folder = stack.enter_context(cgroup(f"netinit-judgement-{os.getpid()}"))
+        told = [look_from(pod, folder) for pod in pods]
+        commits = {what: CHANGES[what] for what in ("a rule of ours", "a rule's handle", "a table's flags")}
+        for what, command in {"nothing": "true", **commits, **BESIDE}.items():
+            pods[1].run(["sh", "-ec", command], check=True)
+            before, anew = told[1], look_from(pods[1], folder)
+            found = look_again(pods, folder, [one.judgement for one in told])
+            unchanged = replace(before, judgement="") if command == "true" else None
+            assert found == (replace(told[0], judgement=""), unchanged, replace(told[2], judgement="")), what
+            told[1] = anew
+            assert '"generation":' in anew.judgement, f"{what}: from here on it takes a look at the rules"
+        with attached(folder, "connect4", rewrite_port(80, 443)):
+            assert look_again(pods, folder, [one.judgement for one in told]) == (None, None, None)
+
+
+def test_one_child_for_several_pods_may_enter_no_other_while_it_reads_one(require_netns, monkeypatch):
+    """SYS_ADMIN is not among the capabilities that are effective, and all others but NET_ADMIN and NET_RAW are gone."""
+    needs(NFT)
+    pod = programmed(NFT)
+    try:
+        with cgroup(f"netinit-judgement-{os.getpid()}") as folder:
+            first = look_from(pod, folder)
+
+            def tell(*_):
+                held = [detect.read_capabilities(which) for which in ("CapEff", "CapPrm")]
+                return Report(backend=str(held), plan=EMPTY_PLAN, differences=())
+
+            monkeypatch.setattr(child_jobs.verification, "look_again", tell)
+            (found,) = look_again([pod], folder, [first.judgement])
+    finally:
+        pod.__exit__(None, None, None)
+    both = 1 << detect.CAP_NET_ADMIN | 1 << detect.CAP_NET_RAW
+    assert found.backend == str([both, both | 1 << detect.CAP_SYS_ADMIN])
+
+
+def test_a_pod_of_another_user_or_that_is_gone_gets_a_child_of_its_own(require_netns):
+    needs(NFT)
+    pod = programmed(NFT)
+    try:
+        with cgroup(f"netinit-judgement-{os.getpid()}") as folder, subprocess.Popen(["unshare", "-Urn", "sh", "-c", "echo in; exec sleep 600"], stdout=subprocess.PIPE) as foreign:
+            try:
+                assert foreign.stdout.readline() == b"in\n"
+                first = look_from(pod, folder)
+                gone = SimpleNamespace(pid=2**22)
+                found = look_again([foreign, pod, gone, pod], folder, [first.judgement, first.judgement, first.judgement, ""])
+                assert found == (None, replace(first, judgement=""), None, None)
+            finally:
+                foreign.kill()
     finally:
         pod.__exit__(None, None, None)
 

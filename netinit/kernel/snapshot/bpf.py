@@ -72,10 +72,10 @@ def read_devices(devices: Mapping[int, str], unknown: list[Unknown]) -> tuple[At
     return tuple(found)
 
 
-def remember(found: Found) -> None:
-    """Include these programs in all snapshots of this process, which enters one pod; the first call counts."""
-    if not _remembered:
-        _remembered.append(found)
+def remember(found: Found, *, afresh: bool = False) -> None:
+    """Include these programs in all snapshots of this process; the first call counts until one of another pod is `afresh`."""
+    if afresh or not _remembered:
+        _remembered[:] = [found]
 
 
 def read_cgroups(unknown: list[Unknown]) -> tuple[AttachedProgram, ...]:

@@ -8,15 +8,19 @@ import signal
 import socket
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from netinit.base.errors import ParseError
 from netinit.kernel import answers
 from netinit.node import jobs, programmer
-from netinit.node.jobs import APPLY, VERIFY, Job, JobResult
+from netinit.node.jobs import APPLY, LOOK_AGAIN, VERIFY, Job, JobResult
 from netinit.node.programmer import PACKET, Programmer, read_message, write_message
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.options import Options
+from netinit.questions.plan_comparison import Judgement, Report
+from netinit.rules.model import EMPTY_PLAN
 
 GONE = JobResult(error="the pod's network namespace is gone", gone=True)
 
@@ -220,24 +224,50 @@ def test_a_job_is_done_in_the_namespace_of_its_descriptor_which_is_a_channel_for
     assert programmer._work(asked, -1, "") == (kind, "/at", -1, "")
 
 
-def test_options_that_many_pods_have_are_read_once_before_the_children_are_forked(link, monkeypatch):
+def test_bad_options_are_the_child_s_to_report(link, tmp_path):
     made, agent = link
-    read = []
-    monkeypatch.setattr(jobs.Options, "from_argv", lambda argv, environ: read.append((argv, environ)) or Options())
-    jobs._read_options.cache_clear()
-    for number in (b"1", b"2"):
-        send(agent, number, job(argv=("-b", "80")))
-        assert receive(made, agent) == (number, GONE)
-    assert read == [(("-b", "80"), {})]
-    jobs._read_options.cache_clear()
-
-
-def test_long_options_are_not_kept_and_bad_ones_are_the_child_s_to_report(link, tmp_path):
-    made, agent = link
-    jobs._read_options.cache_clear()
-    send(agent, b"1", job(argv=("-x", ",".join(["10.0.0.0/8"] * 1000))))
-    assert receive(made, agent) == (b"1", GONE)
-    assert jobs._read_options.cache_info().currsize == 0
-    send(agent, b"2", job(argv=("-b", "x"), path=str(tmp_path)))
+    send(agent, b"1", job(argv=("-b", "x"), path=str(tmp_path)))
     number, result = receive(made, agent)
-    assert (number, "'x' is not a port" in result.error) == (b"2", True), result
+    assert (number, "'x' is not a port" in result.error) == (b"1", True), result
+
+
+CHECKS = tuple(Job.of(VERIFY, Options(), seconds=9.0, path=f"/netns/{name}", cgroup_folder="/cgroups", cgroup=f"/{name}") for name in "ab")
+JUDGED = Judgement(digest="d", differences=(), warnings=("w",))
+
+
+def test_one_child_looks_at_many_pods_with_the_judgement_of_each(link, monkeypatch):
+    """What it finds of a pod is told as a check is; the judgements stay, and options that are alike are read once."""
+    made, agent = link
+    report = Report(backend="nftables", plan=EMPTY_PLAN, differences=(), warnings=("w",), generation=3)
+    read, from_argv = [], Options.from_argv
+    monkeypatch.setattr(jobs.Options, "from_argv", lambda argv, environ: read.append(argv) or from_argv(argv, environ))
+
+    def look(pods):
+        said = str([(options.netns, cgroup, known) for options, cgroup, known in pods])
+        return [report.replace(warnings=(said, str(len(read)))), None]
+
+    monkeypatch.setattr(programmer.child_jobs, "look_again", look)
+    jobs._read_options.cache_clear()
+    text = answers.encode(JUDGED).decode()
+    made._remember(CHECKS[0], text)
+    send(agent, b"1", Job(kind=LOOK_AGAIN, environ={}, seconds=9.0, pods=CHECKS).encode())
+    number, result = receive(made, agent)
+    asked = [("/netns/a", ("/cgroups", "/a"), JUDGED), ("/netns/b", ("/cgroups", "/b"), None)]
+    assert (number, result.pods) == (b"1", (JobResult(backend="nftables", warnings=(str(asked), "1"), generation=3), None))
+    assert [made._judgement_of(one) for one in CHECKS] == [text, ""]
+
+
+@pytest.mark.parametrize("pods", [(replace(CHECKS[0], kind=APPLY),), (Job(kind=LOOK_AGAIN, environ={}, seconds=9.0, pods=CHECKS),), (replace(CHECKS[0], pods=CHECKS),)], ids=["apply", "look", "both"])
+def test_a_job_about_pods_is_about_their_checks_alone(pods):
+    with pytest.raises(ParseError, match="not checks of pods"):
+        Job.decode(Job(kind=LOOK_AGAIN, environ={}, seconds=9.0, pods=pods).encode())
+    deep = b"%s{}%s" % (b'{"kind": "look-again", "uids": {}, "pods": [' * 900, b"]}" * 900)
+    with pytest.raises(ParseError, match="not a job"):
+        Job.decode(deep)
+
+
+@pytest.mark.parametrize("bad", ["x", (None, "x"), (JobResult(error=1),), (JobResult(warnings=(1,)),)], ids=repr)
+def test_a_child_that_a_pod_took_over_answers_about_pods_with_results_or_with_nothing(bad):
+    assert JobResult.check(JobResult(pods=(None, JobResult(error="x")))).pods[1].error == "x"
+    with pytest.raises(ParseError, match="not a result"):
+        JobResult.check(JobResult(pods=bad))

@@ -18,7 +18,7 @@ from netinit.kube.resources import PODS
 from netinit.node import events as node_events
 from netinit.node import sweep
 from netinit.node.decision import UNCAPTURED, read_pod
-from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, VERIFY, JobResult
+from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, LOOK_AGAIN, VERIFY, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_history import MANY, QUIET, SILENCE, SPAN, PodHistory
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
@@ -53,7 +53,7 @@ class Node:
     """A sweeper with its surroundings: `answers` by kind of job; what was asked, sent, changed, watched and logged."""
 
     def __init__(self, monkeypatch, *pods, paths=("shop-web",), busy=(), event_error="", **settings):
-        self.answers = {VERIFY: JobResult(), APPLY: JobResult(backend="nftables", changed=True), JUDGE_CONNECTIONS: JobResult()}
+        self.answers = {VERIFY: JobResult(), APPLY: JobResult(backend="nftables", changed=True), JUDGE_CONNECTIONS: JobResult(), LOOK_AGAIN: JobResult()}
         self.jobs, self.events, self.calls, self.watched, self.stream = [], [], [], [], io.StringIO()
         self.error = None
         self.pods = Pods(pods or [running()])
@@ -82,6 +82,7 @@ class Node:
     async def do(self, job):
         self.jobs.append(job)
         answer = self.answers[job.kind]
+        answer = answer(job) if callable(answer) else answer
         return answer.pop(0) if isinstance(answer, list) else answer
 
     async def patch(self, *words, **more):
@@ -266,6 +267,51 @@ def test_a_pod_of_an_ambient_mesh_is_compared_with_each_of_its_possible_rules(mo
     ]  # fmt: skip
     node.answers[VERIFY] = [many, JobResult()]
     assert node.check() == [("web", CAPTURED, "")]
+
+
+def paths_of(kind, node):
+    return [job.path.removeprefix("/run/netns/shop-") for job in node.jobs if job.kind == kind]
+
+
+def test_one_process_looks_at_many_pods_and_each_where_something_may_have_changed_is_checked_in_one_of_its_own(monkeypatch):
+    names = [f"pod{number}" for number in range(20)]
+    node = Node(monkeypatch, *map(running, names), paths=[f"shop-{name}" for name in names])
+    node.answers |= {VERIFY: DIFFERS, LOOK_AGAIN: lambda job: JobResult(pods=tuple(None if one.path.endswith("7") else JobResult(generation=3) for one in job.pods))}
+    found = node.check()
+    assert {name: state for name, state, _ in found} == {name: DRIFTED if name.endswith("7") else CAPTURED for name in names}
+    looks = [job for job in node.jobs if job.kind == LOOK_AGAIN]
+    assert [len(job.pods) for job in looks] == [16, 4]
+    assert {one.path for job in looks for one in job.pods} == {f"/run/netns/shop-{name}" for name in names}
+    assert {(one.kind, one.cgroup_folder, one.cgroup) for one in looks[1].pods[:1]} == {(VERIFY, "/host/sys/fs/cgroup", "/host/sys/fs/cgroup/shop-pod16")}
+    assert sorted(paths_of(VERIFY, node)) == ["pod17", "pod7"]
+
+
+@pytest.mark.parametrize("answer", [JobResult(error="killed", late=True), JobResult(pods=(JobResult(),)), JobResult(pods=(JobResult(),) * 3)], ids=["lost", "fewer", "more"])
+def test_each_pod_is_checked_in_a_process_of_its_own_where_the_one_for_all_does_not_answer(monkeypatch, answer):
+    node = Node(monkeypatch, running("a"), running("b"), paths=("shop-a", "shop-b"))
+    node.answers |= {VERIFY: DIFFERS, LOOK_AGAIN: answer}
+    assert [state for _, state, _ in node.check()] == [DRIFTED, DRIFTED]
+    assert sorted(paths_of(VERIFY, node)) == ["a", "b"]
+
+
+def test_a_pod_alone_and_one_whose_namespace_is_not_found_need_no_look_at_all_pods(monkeypatch):
+    node = Node(monkeypatch, running("a"))
+    node.check()
+    assert {job.kind for job in node.jobs} <= {VERIFY}
+    node = Node(monkeypatch, running("a"), running("lost"), paths=("shop-a",))
+    node.answers[LOOK_AGAIN] = lambda job: JobResult(pods=(JobResult(),) * len(job.pods))
+    assert [(name, state) for name, state, _ in node.check()] == [("a", CAPTURED), ("lost", UNKNOWN)]
+    assert [len(job.pods) for job in node.jobs] == [1]
+
+
+def test_of_an_ambient_mesh_s_pod_the_look_at_all_pods_tells_which_of_its_possible_rules_it_has(monkeypatch):
+    ambient = running("b", annotations={REDIRECTION: "enabled"})
+    node = Node(monkeypatch, running("a"), ambient, paths=("shop-a", "shop-b"))
+    results = (JobResult(), JobResult(differences=("x",)), JobResult(generation=5), None, None)
+    node.answers[LOOK_AGAIN] = JobResult(pods=results)
+    assert [(name, state) for name, state, _ in node.check()] == [("a", CAPTURED), ("b", CAPTURED)]
+    (look,) = node.jobs
+    assert [job.options("/x").layout for job in look.pods] == ["current", "ambient", "ambient", "ambient", "ambient"]
 
 
 def test_a_sweep_counts_states_watches_what_it_found_and_forgets_pods_that_are_gone(monkeypatch):
@@ -582,7 +628,7 @@ def test_a_sweep_of_many_slow_pods_goes_on_as_long_as_pods_are_checked(monkeypat
 
     node.sweeper.programmer.do = slowly
     asyncio.run(node.sweeper._sweep_in_time())
-    assert len(node.jobs) == 12
+    assert len(paths_of(VERIFY, node)) == 12
 
 
 def test_the_age_of_the_last_sweep_is_a_metric_and_a_problem_where_it_is_more_than_two_intervals(monkeypatch):
