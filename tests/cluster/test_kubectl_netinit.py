@@ -7,11 +7,15 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from control_plane import ETCD
 from netinit.base.errors import ClusterError
+from netinit.kube.resources import PAGE
 from netinit.kubectl.objects import read_pod
 from netinit.kubectl.program import Kubectl
 from netinit.kubectl.sources import EphemeralSource, PodQuestion
@@ -101,3 +105,59 @@ def test_why_reads_with_get_and_list_and_names_the_first_cause(plane, shop, tmp_
     assert (missing.returncode, json.loads(missing.stdout)["cause"]["code"]) == (3, "NI319"), missing.stdout + missing.stderr
     named = ask(plane, tmp_path, "why", "web-a", "--dns", "nowhere", "--json")
     assert (named.returncode, json.loads(named.stdout)["cause"]["code"]) == (3, "NI318"), named.stdout + named.stderr
+
+
+# Before the second page is asked for, etcd forgets the revision that the first one was of, as the API server makes it do every five
+# minutes. The API server's own copy follows.
+FORGETFUL = """#!/bin/sh
+case $* in *continue=*)
+    if ! [ -e {folder}/forgotten ]; then
+        : > {folder}/forgotten
+        {kubectl} --kubeconfig={admin} label namespace {namespace} forgotten=yes >&2
+        {python} {folder}/compact.py
+        for second in $(seq 120); do
+            {kubectl} "$@" 2>&1 >/dev/null | grep -q Expired && break
+            sleep 1
+        done
+    fi ;;
+esac
+exec {kubectl} "$@"
+"""
+COMPACT = """
+import base64, json, urllib.request
+def ask(what, body):
+    request = urllib.request.Request("http://127.0.0.1:{etcd}/v3/" + what, data=json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+revision = ask("kv/range", {{"key": "AA=="}})["header"]["revision"]
+ask("kv/put", {{"key": base64.b64encode(b"compact_rev_key").decode(), "value": base64.b64encode(revision.encode()).decode()}})
+ask("kv/compaction", {{"revision": revision, "physical": True}})
+"""
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False], ids=["forgotten", "kept"])
+def test_check_goes_on_by_namespace_where_the_api_server_has_forgotten_the_list_of_all_pods(plane, tmp_path, is_forgotten):
+    """More pods than a page holds, in two namespaces with injection: each is told once, whichever way they were listed."""
+    names = [f"kubectl-{'forgotten' if is_forgotten else 'kept'}-{letter}" for letter in "ab"]
+    wanted = set()
+    for name, count in zip(names, (PAGE - 1, 3), strict=True):
+        plane.namespace(name, **{"istio-injection": "enabled"})
+        with ThreadPoolExecutor(8) as pool:
+            pods = [make_pod(f"web-{number}", "10.1.0.4") for number in range(count)]
+            list(pool.map(partial(plane.create, f"/api/v1/namespaces/{name}/pods"), pods))
+        wanted |= {(name, f"web-{number}") for number in range(count)}
+    try:
+        program = tmp_path / "kubectl"
+        if is_forgotten:
+            (tmp_path / "compact.py").write_text(COMPACT.format(etcd=ETCD))
+            program.write_text(FORGETFUL.format(folder=tmp_path, kubectl=find_program(plane), admin=plane.folder / "admin.kubeconfig", namespace=names[0], python=sys.executable))
+            program.chmod(0o755)
+        done = ask(plane, tmp_path, "check", "-A", "-o", "json", namespace="")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "forgotten").exists() is is_forgotten
+        told = [(row["namespace"], row["name"]) for row in json.loads(done.stdout)["pods"]]
+        assert len(told) == len(set(told)), "no pod twice"
+        assert {one for one in told if one[0] in names} == wanted
+    finally:
+        for name in names:
+            plane.ask("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
