@@ -171,16 +171,16 @@ def test_an_agent_says_why_it_is_not_ready_and_what_does_not_work_although_it_is
     made.agent = SimpleNamespace(obstacle=lambda: made.obstacle, pod_cache=SimpleNamespace(api_error=""))
     made.sweeper, made.problems, made.obstacle = SimpleNamespace(problem=lambda: ""), {"socket": "lost"}, ""
     checks = "[+]serving: ok\n[+]pods: ok\n[+]plugin: ok\n[!]Odd: odd\n[!]socket: lost\n"
-    assert (made._report(False), made._report(True), made._find_reason()) == ((True, "ok\n"), (True, checks), Unreadiness("", ""))
+    assert (made._report(verbose=False), made._report(verbose=True), made._find_reason()) == ((True, "ok\n"), (True, checks), Unreadiness("", ""))
     made.obstacle, made.agent.pod_cache.api_error, made.outside = "unknown", "down", SimpleNamespace(problem="no rights")
     problems = {"API": "down", "outside namespaces": "no rights", "socket": "lost"}
     assert made._find_problems() == problems
     assert made._find_reason() == Unreadiness("pods: unknown", "; ".join(f"{name}: {text}" for name, text in problems.items()))
     told = "[+]serving: ok\n[-]pods: unknown\n[+]plugin: ok\n[!]API: down\n[!]Odd: odd\n[!]outside namespaces: no rights\n[!]socket: lost\n"
-    assert made._report(False) == (False, f"not ready: {made._find_reason()}\n{told}")
+    assert made._report(verbose=False) == (False, f"not ready: {made._find_reason()}\n{told}")
     made.draining = True
     assert made._find_reason() is None
-    assert made._report(True)[1].startswith("not ready: it is stopping\n[-]serving: it is stopping\n")
+    assert made._report(verbose=True)[1].startswith("not ready: it is stopping\n[-]serving: it is stopping\n")
 
 
 def test_who_logs_without_memory_ends_all_the_same():

@@ -319,7 +319,7 @@ def test_what_opens_sockets_of_a_pod_that_is_dropped_meanwhile_closes_them(monke
         return ["late"]
 
     watcher._subscribe = subscribe
-    with pytest.raises(NetinitError, match="^the pod is gone$"):
+    with pytest.raises(NetinitError, match=r"^the pod is gone$"):
         watcher._arm(watched).send(None)
     assert (clock.closed, watched.sockets, clock.read) == (["late"], [], set())
 
