@@ -460,6 +460,12 @@ def test_a_packet_for_another_host_is_forwarded_where_the_host_forwards():
         "mangle FORWARD -i eth1 -o eth0\nmangle POSTROUTING -o eth0", to="4.4.4.4", around=around, interface="eth1"
     )
     assert (trace.fate, [step.hook for step in trace.hits]) == (FORWARDED, ["FORWARD", "POSTROUTING"])
+    ruleset = rules("filter FORWARD -p tcp -j DROP\nmangle POSTROUTING -p udp -j DROP\nmangle INPUT -p sctp -j DROP")
+    for host, ends in ((around, {(DROPPED, "filter FORWARD"), (DROPPED, "mangle POSTROUTING"), (DROPPED, "mangle INPUT"), (FORWARDED, ""), (DELIVERED, "")}),
+                       (POD, {(DROPPED, "mangle INPUT"), (DROPPED, ""), (DELIVERED, "")})):  # fmt: skip
+        (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: host}, free=False) if one.direction == "inbound"]
+        found = {(part.fate, f"{part.path[-1].table} {part.path[-1].chain}" if part.path else "") for part in divide(space, ruleset).parts}
+        assert found == ends
 
 
 # --- matches ----------------------------------------------------------------------------------------------------------
@@ -646,6 +652,16 @@ def test_two_places_that_redirect_to_different_ports_are_disputed():
 def test_two_places_that_agree_or_of_which_one_lets_go_on_are_not_disputed():
     assert beside(nft=REDIRECTS, legacy=REDIRECTS).redirect_port == 15001
     assert beside(nft=REDIRECTS, legacy="nat OUTPUT -p tcp -j ACCEPT").redirect_port == 15001  # NAT asks the next
+
+
+@pytest.mark.parametrize("first", ["nft", "legacy"])
+@pytest.mark.parametrize("before", ["", "mangle OUTPUT -m set --match-set y dst -j MARK --set-xmark 0x1/0xffffffff\n"])
+def test_places_are_disputed_where_a_rule_of_which_nothing_is_known_makes_them_differ(first, before):
+    other = "legacy" if first == "nft" else "nft"
+    maybe = f"{before}nat OUTPUT -p tcp -m set --match-set x dst -j REDIRECT --to-ports 15001"
+    for redirect, disputed in (("REDIRECT --to-ports 9", {"nft", "legacy"}), ("REDIRECT --to-ports 15001", set())):
+        trace = beside(**{first: maybe, other: f"nat OUTPUT -p tcp -j {redirect}"})
+        assert (trace.fate == UNKNOWN, {*trace.disputed}) == (bool(disputed), disputed)
 
 
 def test_a_drop_wins_in_any_order_and_a_mark_may_not():
