@@ -234,18 +234,18 @@ def in_front(made: Plan, rule: Rule) -> Plan:
     return made.replace(tables=tuple(tables))
 
 
-@pytest.mark.parametrize(("port", "to", "kind", "message"), [
-    (53, 15053, "dns-loop", "the proxy's own queries (tcp to 198.51.100.53, uid 1337) come back to it and loop forever"),
-    (80, 15001, "loop", "what the proxy (uid 1337) sends to 198.51.100.53 comes back to its own port 15001 and loops forever"),
+@pytest.mark.parametrize(("port", "to", "kind", "option", "message"), [
+    (53, 15053, "dns-loop", "--redirect-dns", "the proxy's own queries (tcp to 198.51.100.53, uid 1337) come back to it and loop forever"),
+    (80, 15001, "loop", "--proxy-uid", "what the proxy (uid 1337) sends to 198.51.100.53 comes back to its own port 15001 and loops forever"),
 ])  # fmt: skip
-def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind, message):
+def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind, option, message):
     options = Options.from_argv([*SIDECAR.split(), "--ipv6=on", "--redirect-dns", "--capture-all-dns"])
     rule = Rule(
         matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin=TEST
     )
     assert lint(options, plan(options)) == ()
     loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
-    assert {one.kind.name for one in loops} == {kind}
+    assert {(one.kind.name, one.option) for one in loops} == {(kind, option)}
     assert loops[0].message == message
 
 

@@ -13,7 +13,7 @@ from netinit.options import Options
 from netinit.questions.explain import Explanation
 from netinit.rules.foreign_targets import WriteDestination
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.iptables.write import ListedTable
+from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
@@ -28,6 +28,7 @@ from netinit.simulate.ruleset import (
     LoadedRule,
     RuleHit,
     join_backends,
+    load_plan,
     resolve_sets,
     with_plan,
 )
@@ -692,6 +693,24 @@ def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():
     made = with_plan(join_backends({"nft": {IPV4: ours}, "legacy": {IPV4: theirs}}, IPV4), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
     assert simulate(make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000), made, POD).redirect_port == 15001
     assert simulate(make_outbound(POD, "1.2.3.4", 53, uid=1000, gid=1000, protocol="udp"), made, POD).fate == DROPPED
+
+
+def test_foreign_rules_keep_their_places_before_and_behind_ours_and_foreign_chains_stay():
+    listing = (
+        "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT DROP [0:0]\n:THEIRS - [0:0]\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -p udp -j THEIRS\n-A OUTPUT -p tcp -j ISTIO_OUTPUT\n"
+        "-A OUTPUT -p sctp -j THEIRS\n-A THEIRS -j RETURN\n-A ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n"
+        "*filter\n:INPUT ACCEPT [0:0]\n:ISTIO_OUTPUT - [0:0]\n-A INPUT -j ISTIO_OUTPUT\n-A INPUT -p udp -j DROP\nCOMMIT\n"
+    )
+    wanted = plan(Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "off"], {}))
+    made, planned = with_plan(load_listing(parse_listing(listing), IPV4), wanted), load_plan(wanted, IPV4)
+    chains = {(table, name): chain for table, found in made.tables.items() for name, chain in found.items()}
+    ours = {(table, name): chain for table, found in planned.tables.items() for name, chain in found.items()}
+    assert {*chains} == {*ours, ("nat", "THEIRS")}
+    assert {place: chain for place, chain in chains.items() if chain.policy == ""} == {("nat", "THEIRS"): chains["nat", "THEIRS"]} | {place: chain for place, chain in ours.items() if not chain.policy}
+    for place, policy, foreign in ((("nat", "OUTPUT"), "DROP", ["-p udp -j THEIRS", "-p sctp -j THEIRS"]), (("filter", "INPUT"), "ACCEPT", ["-p udp -j DROP"])):
+        own, inserted = [one.text for one in ours[place].rules], write_plan(wanted, IPV4)[place[0]][place[1]].inserted
+        texts = [*own[:inserted], *foreign, *own[inserted:]]
+        assert ([(one.number, one.text) for one in chains[place].rules], chains[place].policy) == ([*enumerate(texts, 1)], policy)
 
 
 def test_the_marks_that_policy_rules_route_here_are_those_of_the_plan_where_it_has_some():
