@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import io
 import json
 import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -181,6 +183,35 @@ def test_an_agent_says_why_it_is_not_ready_and_what_does_not_work_although_it_is
     made.draining = True
     assert made._find_reason() is None
     assert made._report(verbose=True)[1].startswith("not ready: it is stopping\n[-]serving: it is stopping\n")
+
+
+@pytest.mark.parametrize(("instance", "path"), [("", "/readyz"), ("mesh.node", "/readyz/mesh.node")])
+def test_a_probe_asks_the_release_s_own_path_and_the_port_is_left_in_the_end(made, monkeypatch, instance, path):
+    done = []
+
+    class Listener:
+        def __init__(self, monitor, monitoring, *, max_connections):
+            assert (monitoring, max_connections, monitor.func) == (made._monitoring, server._MAX_CONNECTIONS, server.reply_monitoring)
+            assert (monitor.args, monitor.keywords) == ((), {"metrics": made.metrics.text, "report": made._report, "readiness": path})
+
+        def start(self):
+            done.append("listening")
+
+        async def close(self, seconds):
+            done.append(("closed", seconds))
+
+    async def work(client):
+        done.append(client)
+
+    made.settings = made.settings.replace(instance=instance, kubeconfig="/k", context="c")
+    made._programmer.start, made._work = lambda: done.append("programmer"), work
+    monkeypatch.setattr(server, "HttpListener", Listener)
+    monkeypatch.setattr(server, "find_access", lambda **given: given)
+    monkeypatch.setattr(server, "Client", contextlib.nullcontext)
+    monkeypatch.setattr(server, "forward_library_logs", done.append)
+    monkeypatch.setattr(asyncio.unix_events._UnixSelectorEventLoop, "add_signal_handler", lambda _, number, call: done.append((number, call)))
+    asyncio.run(made.run())
+    assert done == [made.log, (signal.SIGTERM, made._stop_requested.set), "programmer", "listening", {"kubeconfig": "/k", "context": "c"}, ("closed", 1.0)]
 
 
 def test_who_logs_without_memory_ends_all_the_same():

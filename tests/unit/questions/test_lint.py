@@ -10,10 +10,12 @@ from hypothesis import given, settings
 
 from core import plan, settled
 from netinit.base.errors import OptionError
+from netinit.base.net import Network, PortRange
 from netinit.options import Interception, Options
+from netinit.options.user_ports import PortsOfUsers
 from netinit.questions import lint as linting
 from netinit.questions.lint import ERROR
-from netinit.questions.lint.effect_proof import Prover, given_flags, minimise, without
+from netinit.questions.lint.effect_proof import Prover, find_contained, given_flags, minimise, without
 from netinit.rules.matches.packet import Port
 from netinit.rules.model import NAT, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
@@ -331,6 +333,23 @@ def test_tproxy_without_inbound_ports_says_what_to_add():
 def test_the_smallest_equivalent_options(line, least):
     made = minimise(settled(Options.from_argv([*line.split(), "--ipv6=on"])))
     assert sorted(made.given.to_argv()) == sorted([*least, "--ipv6", "on"])
+
+
+def users(first, last, *ports, protocol="tcp"):
+    return PortsOfUsers(protocol=protocol, ports=ports, first=first, last=last)
+
+
+@pytest.mark.parametrize(
+    ("items", "contained"),
+    [
+        ((80,), {}), ((80, 81), {}), ((PortRange((80, 90)), 85, 91), {1: 0}), ((85, PortRange((80, 90)), PortRange((85, 90))), {0: 1, 2: 1}),
+        ((PortRange((80, 90)), PortRange((85, 95))), {}), ((Network.parse("10.0.0.0/8"), Network.parse("10.1.0.0/16"), Network.parse("::/0")), {1: 0}),
+        (("eth0", "eth1"), {}), ((users(1, 9, 80),), {}), ((users(1, 9, 80), users(2, 3, 80)), {1: 0}), ((users(2, 3, 80), users(1, 9)), {0: 1}), ((users(1, 9, 80), users(2, 10, 80)), {}),
+        ((users(1, 9, 80), users(2, 3, 81)), {}), ((users(1, 9, 80), users(2, 3, 80, protocol="udp")), {}), ((users(1, 9, 80), users(1, 9, 80, 81), users(1, 1)), {0: 1}),
+    ],
+)  # fmt: skip
+def test_an_entry_is_contained_in_another_of_its_kind_and_never_in_itself(items, contained):
+    assert find_contained(items) == {index: items[wider] for index, wider in contained.items()}
 
 
 def test_a_usual_sidecar_is_linted_within_the_budget():

@@ -35,9 +35,19 @@ from netinit.simulate.ruleset import (
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces, view
-from netinit.simulate.symbolic.regions import in_states, valued
+from netinit.simulate.symbolic.regions import everything, in_states, nothing, unite, valued
 from netinit.simulate.symbolic.space import CtState
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, TraceStep, list_unread
+from netinit.simulate.trace import (
+    DELIVERED,
+    DROPPED,
+    FORWARDED,
+    REFUSED,
+    SENT,
+    UNKNOWN,
+    TraceStep,
+    cause_of,
+    list_unread,
+)
 from sweeps import together
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
@@ -199,6 +209,38 @@ def test_what_comes_in_for_nobody_knows_whom_is_unknown_whether_it_is_tracked_or
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(destination=None)
     trace = simulate(packet, rules(text), POD)
     assert (trace.fate, trace.reason) == (UNKNOWN, "its destination is not known")
+
+
+@pytest.mark.parametrize("direction", ["inbound", "outbound"])
+@pytest.mark.parametrize(
+    "around",
+    [POD, POD.replace(forwards=True), Surroundings(family=IPV4), POD.replace(local_marks=frozenset([(1, FULL_MASK)])), POD.replace(routes=((Network.parse("8.0.0.0/8"), "eth1"),))],
+    ids=["a pod", "a host that forwards", "no address is known", "a mark that is routed here", "routes"],
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["", "nat PREROUTING -p tcp -j DNAT --to-destination 10.7.7.7", "mangle PREROUTING -m set --match-set x src -j DROP\nnat OUTPUT -p tcp -j REDIRECT --to-ports 9"])
+def test_the_parts_of_all_packets_are_each_packet_once(direction, around, text):
+    ruleset = rules(text or "filter INPUT")
+    (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: around}, free=False) if one.direction == direction]
+    regions = [part.region for part in divide(space, ruleset).parts]
+    assert unite([nothing(space), *regions]) == everything(space)
+    assert sum(region.size for region in regions) == everything(space).size
+
+
+@pytest.mark.parametrize(
+    ("target", "captured", "transparent", "translated", "found"),
+    [
+        ("REDIRECT --to-ports 9", True, False, False, 1), ("TPROXY --on-port 9 --on-ip 0.0.0.0 --tproxy-mark 0x1/0xffffffff", True, True, False, 1), ("REDIRECT --to-ports 9", True, True, False, None),
+        ("TPROXY --on-port 9 --on-ip 0.0.0.0 --tproxy-mark 0x1/0xffffffff", True, False, False, None), ("ACCEPT", True, False, False, None), ("DNAT --to-destination 10.7.7.7", False, False, True, 1),
+        ("REDIRECT --to-ports 9", False, False, True, 1), ("ACCEPT", False, False, True, None), ("ACCEPT", False, False, False, 1), ("RETURN", False, False, False, 1), ("DROP", False, False, False, None),
+    ],
+)  # fmt: skip
+def test_the_rule_behind_an_end_is_the_last_that_can_lead_to_it(target, captured, transparent, translated, found):
+    table = "mangle" if target.startswith("TPROXY") else "nat"
+    chain = rules(f"{table} PREROUTING -p tcp -m tcp --dport 80 -j {target}").tables[table]["PREROUTING"]
+    hits = [RuleHit("PREROUTING", table, "PREROUTING", chain.rules)]
+    cause = cause_of(hits, captured=captured, transparent=transparent, translated=translated)
+    assert cause == (hits[0] if found else None)
+    assert cause_of((), captured=captured, transparent=transparent, translated=translated) is None
 
 
 def test_what_is_redirected_is_for_this_host_though_nobody_knows_for_whom_it_came():
