@@ -181,6 +181,7 @@ PODS = {
     "a native sidecar that is not ready and says no reason": Situation((pod(f"initContainers: [{VALIDATION}, {PROXY.replace('}', ', restartPolicy: Always}')}], containers: [{{name: web, image: w}}]",
         "initContainerStatuses: [{name: istio-proxy, ready: false}]"),)),
     "an init container before the proxy, of which a connection is asked": Situation((pod(f"initContainers: [{VALIDATION}, {{name: m, image: m}}], containers: [{PROXY}, {{name: web, image: w}}]"),), {"to": "203.0.113.7:443"}),
+    "an init container behind a native sidecar": Situation((pod(f"initContainers: [{PROXY.replace('}', ', restartPolicy: Always}')}, {{name: m, image: m}}], containers: [{{name: web, image: w}}]"),)),
     "a Job of a native sidecar": Situation((workload("restartPolicy: Never, containers: [{name: web, image: web}]", 'sidecar.istio.io/nativeSidecar: "true"', "Job"),)),
     "containers that run as the proxy's user and group": Situation((workload("containers: [{name: web, image: web, securityContext: {runAsUser: 1337}}, {name: log, image: l, securityContext: {runAsGroup: 1337}}]"),)),
     "ports that are the proxy's": Situation((workload(

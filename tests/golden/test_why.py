@@ -12,6 +12,7 @@ from netinit.library.why import explain_by_source
 from netinit.questions.why.asked import read_asked
 from netinit.questions.why.bug_report import examine_report, read_report
 from netinit.questions.why.steps import WhyReport
+from schemas import check_schema
 from why_situations import PODS, REPORTS, SITUATIONS, examine, live
 
 FOLDER = Path(__file__).parent / "why"
@@ -22,6 +23,10 @@ BY_MANIFEST = ("", "rules", "listeners")  # where the answer about the rules is 
 def tell(situation, step):
     """What is said of a situation: of one step alone, if it is named."""
     found = examine(situation if situation.answer or step in BY_MANIFEST else replace(situation, answer=live()))
+    check_schema(found.to_object(), "why")
+    for one in found.steps:
+        assert one.about, "text leaves out the object where it is the pod itself; JSON does not"
+        assert {type(text) for text in (one.name, one.about, one.text, one.remedy, one.shown_by)} == {str}, one
     steps = tuple(one for one in found.steps if not step or one.name.removeprefix("client: ").removeprefix("server: ") == step)
     return str(WhyReport(found.asked, found.pod, steps, found.sources).text)
 

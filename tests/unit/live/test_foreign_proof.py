@@ -114,6 +114,19 @@ def test_a_foreign_rule_is_named_with_what_it_does_to_captured_packets_and_an_ex
     assert find(text) == lines
 
 
+@pytest.mark.parametrize("to", ["10.1.2.3", "10.2.3.4", "10.3.4.5"])
+def test_each_part_of_what_is_captured_is_looked_at(to):
+    made = plan(Options.from_argv(["-b", "80,81", "-i", "10.1.0.0/16,10.2.0.0/16", "-u", "1337", "--ipv6", "off"]))
+    found = find(theirs("output", f"ip daddr {to} tcp dport 443 drop"), made=made)
+    text = f"-d {to}/32 -p tcp -m tcp --dport 443 -j DROP"
+    told = f"IPv4: {RULE} `{text}` drops packets that the plan captures, for example TCP {OUT.format(':443').replace('198.51.100.7', to)}"
+    assert found == ([] if to.startswith("10.3") else [told])
+    for port in (80, 81, 82):
+        (*found,) = find(theirs("input", f"tcp dport {port} drop", priority=-50), made=made)
+        assert found == [], "behind the capture there is no such port"
+        assert len(find(theirs("prerouting", f"tcp dport {port} drop"), made=made)) == (port != 82)
+
+
 MARKED = "-m mark --mark 0x7 -j CT --notrack"
 
 

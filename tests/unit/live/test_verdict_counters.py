@@ -13,6 +13,7 @@ from netinit.live.verdict_counters import (
     PACKETS,
     Place,
     RateCounter,
+    _before,
     count_rules,
     find_fates,
 )
@@ -57,6 +58,9 @@ def test_the_usual_options_have_a_row_for_each_purpose_and_none_twice():
     assert [(fate.direction, fate.port) for fate in fates if fate.verdict == "captured"] == [
         ("in", 15006), ("out", 15006), ("out", 15006), ("out", 15001)]  # fmt: skip
     assert not any(fate.foreign for fate in fates)
+    for words in ([], ["-m", "TPROXY", "--drop-invalid"]):
+        for fate in find_fates({"plan": {IPV4: load_plan(plan(Options.from_argv(["--ipv6=off", "-b", "*", "-i", "*", *words], {})), IPV4)}}, NOBODY):
+            assert fate.unit == (CONNECTIONS if fate.places[0].table == "nat" else PACKETS), fate
 
 
 def test_what_a_chain_lets_fall_through_is_not_counted_as_captured():
@@ -233,6 +237,24 @@ def test_a_rule_that_only_moved_goes_on_counting_and_the_new_one_before_it_begin
 def test_a_rule_in_the_place_of_another_begins_with_nothing():
     (look,) = looks(read(0.0, drops(5)), read(1.0, live("3 OUTPUT -p udp -j DROP", table="filter")))
     assert (look.replaced, [row.added for row in look.rows]) == (True, [3])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "replaced", "counts"),
+    [
+        ([("a", 5), ("b", 7)], [("a", 6), ("b", 7)], False, [5, 7]), ([("a", 5), ("b", None)], [("a", 6), ("b", None)], False, [5, None]),
+        ([("a", None)], [("a", 3)], True, [0]), ([("a", 3)], [("a", None)], True, [None]), ([("a", 0)], [("a", None)], False, [0]), ([("a", 3)], [("a", 2)], True, [0]),
+        ([("a", 5), ("b", 7)], [("b", 8), ("a", 5)], False, [7, 5]), ([("a", 5), ("a", 7)], [("a", 6), ("a", 9)], False, [5, 7]),
+        ([("a", 5)], [("c", 3), ("d", None)], True, [0, None]), ([("a", 5), ("b", 1)], [("c", 0), ("d", None)], True, [0, None]), ([], [("c", None)], True, [None]),
+        ([("a", 5), ("b", 1)], [("a", 5), ("d", None)], False, [5, None]),
+    ],
+)  # fmt: skip
+def test_a_rule_is_known_by_its_text_and_began_anew_where_it_counts_less_or_was_not_counted(before, after, replaced, counts):
+    place = Place(SOURCE, "IPv4", "filter", "OUTPUT", 0)
+    last, now = ({replace(place, number=at): row for at, row in enumerate(rows, 1)} for rows in (before, after))
+    assert _before(last, now) == ({replace(place, number=at): (text, count) for at, ((text, _), count) in enumerate(zip(after, counts, strict=True), 1)}, replaced)
+    other = {replace(one, chain="INPUT"): row for one, row in last.items()}
+    assert [count for _, count in _before(other, now)[0].values()] == [None if count is None else 0 for _, count in after], "of another chain"
 
 
 def test_rules_that_are_gone_are_said_to_be_and_count_on_when_they_are_back():

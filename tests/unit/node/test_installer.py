@@ -451,6 +451,20 @@ def test_a_network_of_its_own_is_written_for_multus_and_removed(place):
     assert own.install() is True
     assert own.uninstall() is True
     assert list((place / "net.d").iterdir()) == []
+    assert own.uninstall() is False
+    path.write_text("{}")
+    assert own.uninstall() is True, "the network alone was there"
+    assert list((place / "net.d").iterdir()) == []
+
+
+@pytest.mark.parametrize("own_list", [False, True])
+def test_a_runtime_s_folder_in_which_another_program_keeps_writing_is_told(place, monkeypatch, own_list):
+    write(place, LIST)
+    tried = []
+    monkeypatch.setattr(installer, "_act", lambda path, action, *given, **more: tried.append(path.name) is not None and None if action is installer.replace_file and path.parent.name == "net.d" else action(path, *given, **more))
+    with refused(f"{place / 'net.d'}: another program keeps writing there"):
+        made(place, own_list=own_list).install()
+    assert tried == ["00-netinit.conflist" if own_list else "10-net.conflist"] * 5
 
 
 def test_what_changes_between_reading_and_renaming_is_read_again(place, monkeypatch):

@@ -13,6 +13,7 @@ import pytest
 from helm import render_chart
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
 from netinit.inject.deciding.webhooks import Webhook, parse_injectors
+from netinit.node import outside_namespaces
 from netinit.node.outside_namespaces import OutsideNamespaces, find_outside, format_names, replace_list
 from netinit.serving.event_log import EventLog
 
@@ -94,6 +95,42 @@ def test_names_that_have_no_room_in_the_list_are_said_once_with_what_to_do(tmp_p
     assert update(20_000) == (said, 1)
     assert "their pods wait while the agent does not answer; name them in --excludeNamespaces" in stream.getvalue()
     assert update(10) == ("", 1)
+
+
+def test_the_list_follows_labels_webhooks_and_pods_and_waits_until_all_are_known(tmp_path, monkeypatch):
+    stream, path, pods = io.StringIO(), tmp_path / "list", type("Pods", (list,), {"synced": False})()
+    made = OutsideNamespaces(path, SimpleNamespace(), pods, EventLog("info", as_json=True, stream=stream))
+    written = []
+    monkeypatch.setattr(outside_namespaces, "replace_list", lambda path, text: written.append(text) or replace_list(path, text))
+    namespaces, webhooks = made._namespaces, made._webhooks
+
+    def update(**labels):
+        if labels:
+            namespaces._take([namespaces._keep({"metadata": {"name": name, "labels": given}}) for name, given in labels.items()], "1")
+        asyncio.run(made._update())
+        return path.read_text() if path.exists() else None
+
+    assert update() is None
+    webhooks._take([webhooks._keep(tree) for tree in render_chart() if tree["kind"] == "MutatingWebhookConfiguration"], "1")
+    inside = {"istio-injection": "enabled", "kubernetes.io/metadata.name": "shop"}
+    assert update(shop=inside, plain={"kubernetes.io/metadata.name": "plain"}) is None, "the pods are not known yet"
+    pods.synced = True
+    assert (update(), update(), written) == ("plain\n", "plain\n", ["plain\n"])
+    pods += [SimpleNamespace(namespace="plain", proxy=False), SimpleNamespace(namespace="other", proxy=True)]
+    assert update() == "plain\n"
+    pods.append(SimpleNamespace(namespace="plain", proxy=True))
+    assert update() == "", "a pod with a proxy is in the mesh, whatever its namespace asks for"
+    pods.clear()
+    assert update(shop={**inside, "istio-injection": "disabled"}) == "shop\n"
+    for error in ("down", "down", "", "down"):
+        webhooks.error = error
+        update()
+    assert stream.getvalue().count("which namespaces are outside of the mesh is not known: down") == 2
+    monkeypatch.setattr(outside_namespaces, "replace_list", lambda path, text: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        update(plain={"kubernetes.io/metadata.name": "plain"})
+    monkeypatch.setattr(outside_namespaces, "replace_list", replace_list)
+    assert update() == "plain\n", "what could not be written is written again"
 
 
 def test_a_webhook_that_cannot_be_read_selects_everything():

@@ -221,6 +221,7 @@ def test_a_job_is_done_in_the_namespace_of_its_descriptor_which_is_a_channel_for
     monkeypatch.setattr(programmer, "perform", lambda job, netns, channel, known: (job.kind, netns, channel, known))
     asked = Job(kind=kind, environ={}, seconds=1.0, path="/at")
     assert programmer._work(asked, 9, "known") == (kind, netns, 9, "known")
+    assert programmer._work(asked, 0, "known") == (kind, netns.replace("9", "0"), 0, "known")
     assert programmer._work(asked, -1, "") == (kind, "/at", -1, "")
 
 

@@ -164,11 +164,17 @@ NO_INTERFACE = "CNI_IFNAME is not an interface name: 1 to 15 characters, no blan
     ({}, {"CNI_IFNAME": "a b"}, (4, NO_INTERFACE)), ({}, {"CNI_IFNAME": ".."}, (4, NO_INTERFACE)),
     ({}, {"NETINIT_NETNS_ERRNO": "-1"}, (4, 'NETINIT_NETNS_ERRNO is "-1"; it must be a number of Linux')),
     ({}, {"NETINIT_NETNS_ERRNO": "4096"}, (4, 'NETINIT_NETNS_ERRNO is "4096"; it must be a number of Linux')),
+    *[({}, {"NETINIT_NETNS_ERRNO": number}, (4, f'NETINIT_NETNS_ERRNO is "{number}"; it must be a number of Linux')) for number in ("00013", "²", "x", "")],
     ({"name": None}, {}, (7, NOT_NAMED)), ({"name": "a b"}, {}, (7, NOT_NAMED)),
     ({"prevResult": []}, {}, (6, "prevResult is not an object")),
 ])  # fmt: skip
 def test_what_is_wrong_with_a_request_has_cni_s_code_and_a_sentence(configuration, changes, expected):
     assert message_of(configuration, **changes) == expected
+
+
+@pytest.mark.parametrize("number", ["0", "9", "13", "4095", "0013"])
+def test_an_error_of_the_plugin_is_a_number_of_linux(number):
+    assert ask(NETINIT_NETNS_ERRNO=number).unopened == int(number)
 
 
 @pytest.mark.parametrize(("first", "second", "expected"), [

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import io
+import json
+import os
+import signal
 import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,11 +19,13 @@ import pytest
 from netinit.base.errors import ChildLostError
 from netinit.kernel import capabilities, children
 from netinit.node import server
-from netinit.node.server import AgentServer
+from netinit.node.metrics import NodeMetrics
+from netinit.node.server import STATUS_FILE, AgentServer
 from netinit.node.settings import NOTHING, AgentSettings
 from netinit.node.supervisor import _explain_end
 from netinit.node.unix_server import open_socket
 from netinit.serving.event_log import EventLog
+from netinit.serving.readiness import Unreadiness
 from netinit.serving.server_process import listen
 from node_agent import Api
 
@@ -63,6 +70,10 @@ def test_a_process_that_runs_out_of_memory_outside_of_its_tasks_is_lost_and_name
     with run_in_child(tmp_path, api, monkeypatch, run_out_of_memory) as child, pytest.raises(ChildLostError) as lost:
         child.receive()
     assert lost.value.how == "ended with status 1"
+
+
+class Pods(list):
+    api_error = ""
 
 
 @pytest.fixture
@@ -123,6 +134,84 @@ def test_an_agent_ends_without_its_socket_and_leaves_the_port_to_one_that_took_i
     newer, ended = stream.getvalue().splitlines()
     assert f"a newer agent has taken the plugin's socket; port {made.settings.monitoring_port} is left to it" in newer
     assert f"the socket {path} was removed; ending, to be restarted" in ended
+
+
+def test_the_status_file_says_what_works_without_a_wait_for_the_disk_and_a_sweep_that_is_late_is_told_once(made, monkeypatch):
+    stream = io.StringIO()
+    late = iter(["", "it takes long", "it takes longer", "", "again"])
+    made.log, made.installation, made.metrics = EventLog("debug", stream=stream), SimpleNamespace(problem="", warnings={"Odd": "odd"}), NodeMetrics()
+    made.agent = SimpleNamespace(obstacle=lambda: "", pod_cache=Pods(["a", "b"]), last_errors={"a": "no"})
+    made.sweeper, made.problems = SimpleNamespace(problem=lambda: made.late), {"socket": "lost"}
+    monkeypatch.setattr(server.os, "fsync", lambda _: pytest.fail("a status is worth no wait"))
+    found = []
+
+    async def rest(seconds):
+        assert seconds == server._STATUS_SECONDS
+        text = made.metrics.text().decode()
+        found.append([*(text.partition(f"\n{name} ")[2].partition("\n")[0] for name in ("istio_cni_install_ready", "netinit_node_api_error"))])
+        made.late = next(late)
+        made.agent.pod_cache.api_error = "" if made.late else "down"
+        made.installation.problem = made.late[:2]
+
+    made.late = next(late)
+    monkeypatch.setattr(server.asyncio, "sleep", rest)
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        made._write_status().send(None)
+    assert [line.split("\t")[1:] for line in stream.getvalue().splitlines()] == [["warn", "sweep: it takes long"], ["warn", "sweep: again"]]
+    assert found == [["1.0", "0.0"], ["0.0", "0.0"], ["0.0", "0.0"], ["1.0", "1.0"], ["0.0", "0.0"]]
+    path = made.folder / STATUS_FILE
+    tree = json.loads(path.read_text())
+    assert (path.stat().st_mode & 0o777, 0 < time.time() - tree.pop("time") < 60) == (0o644, True)
+    assert tree == {
+        "pid": os.getpid(), "node": "n", "checks": {"serving": "", "pods": "", "plugin": "ag"}, "problems": {"sweep": "again", "socket": "lost"}, "pods": 2,
+        "lastErrors": {"a": "no"},
+    }  # fmt: skip
+
+
+def test_an_agent_says_why_it_is_not_ready_and_what_does_not_work_although_it_is(made):
+    made.installation = SimpleNamespace(problem="", warnings={"Odd": "odd"})
+    made.agent = SimpleNamespace(obstacle=lambda: made.obstacle, pod_cache=SimpleNamespace(api_error=""))
+    made.sweeper, made.problems, made.obstacle = SimpleNamespace(problem=lambda: ""), {"socket": "lost"}, ""
+    checks = "[+]serving: ok\n[+]pods: ok\n[+]plugin: ok\n[!]Odd: odd\n[!]socket: lost\n"
+    assert (made._report(verbose=False), made._report(verbose=True), made._find_reason()) == ((True, "ok\n"), (True, checks), Unreadiness("", ""))
+    made.obstacle, made.agent.pod_cache.api_error, made.outside = "unknown", "down", SimpleNamespace(problem="no rights")
+    problems = {"API": "down", "outside namespaces": "no rights", "socket": "lost"}
+    assert made._find_problems() == problems
+    assert made._find_reason() == Unreadiness("pods: unknown", "; ".join(f"{name}: {text}" for name, text in problems.items()))
+    told = "[+]serving: ok\n[-]pods: unknown\n[+]plugin: ok\n[!]API: down\n[!]Odd: odd\n[!]outside namespaces: no rights\n[!]socket: lost\n"
+    assert made._report(verbose=False) == (False, f"not ready: {made._find_reason()}\n{told}")
+    made.draining = True
+    assert made._find_reason() is None
+    assert made._report(verbose=True)[1].startswith("not ready: it is stopping\n[-]serving: it is stopping\n")
+
+
+@pytest.mark.parametrize(("instance", "path"), [("", "/readyz"), ("mesh.node", "/readyz/mesh.node")])
+def test_a_probe_asks_the_release_s_own_path_and_the_port_is_left_in_the_end(made, monkeypatch, instance, path):
+    done = []
+
+    class Listener:
+        def __init__(self, monitor, monitoring, *, max_connections):
+            assert (monitoring, max_connections, monitor.func) == (made._monitoring, server._MAX_CONNECTIONS, server.reply_monitoring)
+            assert (monitor.args, monitor.keywords) == ((), {"metrics": made.metrics.text, "report": made._report, "readiness": path})
+
+        def start(self):
+            done.append("listening")
+
+        async def close(self, seconds):
+            done.append(("closed", seconds))
+
+    async def work(client):
+        done.append(client)
+
+    made.settings = made.settings.replace(instance=instance, kubeconfig="/k", context="c")
+    made._programmer.start, made._work = lambda: done.append("programmer"), work
+    monkeypatch.setattr(server, "HttpListener", Listener)
+    monkeypatch.setattr(server, "find_access", lambda **given: given)
+    monkeypatch.setattr(server, "Client", contextlib.nullcontext)
+    monkeypatch.setattr(server, "forward_library_logs", done.append)
+    monkeypatch.setattr(asyncio.unix_events._UnixSelectorEventLoop, "add_signal_handler", lambda _, number, call: done.append((number, call)))
+    asyncio.run(made.run())
+    assert done == [made.log, (signal.SIGTERM, made._stop_requested.set), "programmer", "listening", {"kubeconfig": "/k", "context": "c"}, ("closed", 1.0)]
 
 
 def test_who_logs_without_memory_ends_all_the_same():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import resource
 import signal
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pytest
 
 from netinit.base.errors import BackendUnavailableError, ChildLostError
 from netinit.kernel.children import ChildError
+from netinit.node import server as node_server
 from netinit.node import supervisor
 from netinit.node.settings import AgentSettings
 from netinit.serving.event_log import EventLog
@@ -158,6 +161,72 @@ def test_how_the_other_process_was_lost_is_told(monkeypatch, error, how, lines):
     assert supervisor._explain_end(agent, EventLog("debug", as_json=True, stream=stream)) == how
     assert [(line["level"], line["msg"]) for line in map(json.loads, stream.getvalue().splitlines())] == lines
     assert waited == [([0], [], [], supervisor._DRAIN)]
+
+
+def work(monkeypatch, *signals, polls=(), **more):
+    """What `_work` returns, its line, and what it does in order, with the process that answers in the place of its child."""
+    done, ticks, stream = [], [], io.StringIO()
+
+    def thing(name):
+        return SimpleNamespace(name=name, close=lambda: done.append(f"{name} closed"))
+
+    def start(run, **given):
+        assert given == {"seconds": 1.0, "what": "the agent", "kept": None}
+        run(None)
+        done.append("started")
+        agent = Lost(ChildLostError("x", how=LOST))
+        agent.pid, agent.poll = 77, iter(polls).__next__
+        return contextlib.nullcontext(agent)
+
+    def program(own_end, most):
+        done.append(f"programmer at {own_end.name}, {most} at a time")
+        return made
+
+    def serve(tick):
+        ticks.append(tick)
+        made.open = len(ticks) < 3
+
+    def pair(family, kind):
+        assert (family, kind) == (socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        own = contextlib.nullcontext(thing("own end"))
+        own.name, own.close = "own end", own.enter_result.close
+        return own, thing("server end")
+
+    made = SimpleNamespace(open=True, serve=serve, end=lambda: done.append("programmer ended"))
+    monkeypatch.setattr(supervisor, "listen", lambda *given, shared: done.append(("listen", *given, shared)) or thing("port"))
+    monkeypatch.setattr(supervisor.socket, "socketpair", pair)
+    monkeypatch.setattr(supervisor.signal, "signal", lambda *given: done.append(given))
+    monkeypatch.setattr(supervisor.resource, "getrlimit", {resource.RLIMIT_DATA: (5, 9)}.get)
+    monkeypatch.setattr(supervisor.resource, "setrlimit", lambda *given: done.append(("limit", *given)))
+    monkeypatch.setattr(supervisor.children, "start", start)
+    monkeypatch.setattr(supervisor, "Programmer", program)
+    monkeypatch.setattr(supervisor, "count_cores", lambda: 4)
+    monkeypatch.setattr(supervisor.os, "kill", lambda *given: done.append(("kill", *given)))
+    monkeypatch.setattr(supervisor.select, "select", lambda *_: None)
+    monkeypatch.setattr(node_server, "serve", lambda *given: done.append(("serve", *[getattr(one, "name", one) for one in given])))
+    settings = SETTINGS.replace(address="127.0.0.1", monitoring_port=7, **more)
+    how = supervisor._work(settings, EventLog("debug", as_json=True, stream=stream), [*signals], thing("plugin's socket"), OWN)
+    return how, json.loads(stream.getvalue())["msg"], [one if one != ("serve", settings, *one[2:]) else one[2:] for one in done], ticks
+
+
+IGNORED = [(signal.SIGINT, signal.SIG_IGN), (signal.SIGHUP, signal.SIG_IGN), (signal.SIGTERM, signal.SIG_DFL)]
+OPENED, CLOSED = ("listen", "127.0.0.1", 7, True), ["started", "server end closed", "port closed"]
+
+
+@pytest.mark.parametrize(("jobs", "most"), [(0, 12), (5, 5)])
+def test_the_process_that_answers_has_the_sockets_and_the_first_one_programs_until_it_is_lost(monkeypatch, jobs, most):
+    how, line, done, ticks = work(monkeypatch, jobs=jobs)
+    assert (how, line) == (LOST, f"answering at /run/plugin.sock, metrics on port 7, {most} pods at a time")
+    served = [("limit", resource.RLIMIT_DATA, (9, 9)), "own end closed", ("plugin's socket", OWN, "port", "server end")]
+    assert done == [OPENED, *IGNORED, *served, *CLOSED, f"programmer at own end, {most} at a time", "programmer ended"]
+    assert ticks == [0.5] * 3
+
+
+@pytest.mark.parametrize(("polls", "ticks"), [([0], 0), ([None, None, 0], 2)])
+def test_a_signal_ends_the_process_that_answers_which_may_finish_what_it_does(monkeypatch, polls, ticks):
+    how, _, done, served = work(monkeypatch, signal.SIGTERM, polls=polls)
+    assert (how, served) == ("", [0.05] * ticks)
+    assert done == [OPENED, *IGNORED, *CLOSED, "programmer at own end, 12 at a time", "plugin's socket closed", ("kill", 77, signal.SIGTERM), "programmer ended"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from netinit.base.errors import ClusterError
+from netinit.base.errors import ClusterError, NetinitError
 from netinit.inject.deciding.pod_options import REDIRECTION
 from netinit.kube.resources import DAEMON_SETS
 from netinit.node import events as node_events
@@ -121,15 +121,17 @@ def test_a_pod_that_has_a_new_namespace_is_watched_there_and_no_longer_in_the_ol
     watch(visit, "a", monkeypatch=monkeypatch)
 
 
-def test_what_was_queued_for_a_pod_that_is_forgotten_is_not_checked(monkeypatch):
+@pytest.mark.parametrize("connections", [False, True])
+def test_what_was_queued_for_a_pod_that_is_forgotten_is_not_checked(monkeypatch, connections):
     async def visit(agent):
         agent.watcher.forget((1, 0), "")
         await until(lambda: agent.looks)
 
-    assert watch(visit, "a", "b", monkeypatch=monkeypatch) == ["b"]
+    assert watch(visit, "a", "b", connections=connections, monkeypatch=monkeypatch) == ["b"]
 
 
-def test_a_busy_pod_is_checked_later(monkeypatch):
+@pytest.mark.parametrize("connections", [False, True])
+def test_a_busy_pod_is_checked_later(monkeypatch, connections):
     async def visit(agent):
         await until(lambda: agent.looks == ["b"])
         await asyncio.sleep(0.05)
@@ -137,7 +139,7 @@ def test_a_busy_pod_is_checked_later(monkeypatch):
         agent.files.busy.clear()
         await until(lambda: agent.looks == ["b", "a"])
 
-    watch(visit, "a", "b", monkeypatch=monkeypatch, busy=["uid-a"])
+    watch(visit, "a", "b", connections=connections, monkeypatch=monkeypatch, busy=["uid-a"])
 
 
 @pytest.mark.parametrize(("connections", "rests"), [(True, True), (False, False)])
@@ -149,6 +151,177 @@ def test_only_checks_of_connections_are_followed_by_a_rest(connections, rests, m
         await asyncio.sleep(0.05)
 
     assert len(watch(visit, "a", "b", connections=connections, monkeypatch=monkeypatch)) == (1 if rests else 2)
+
+
+class Clock:
+    """An event loop whose time stands still: it has what was scheduled (after how many seconds, in which queue) and the sockets it reads."""
+
+    def __init__(self, monkeypatch, now=10.0):
+        self.now, self.scheduled, self.closed, self.read, self.log = now, [], [], set(), io.StringIO()
+        monkeypatch.setattr(node_pods.asyncio, "get_running_loop", lambda: self)
+        monkeypatch.setattr(node_pods.notifications, "drain", len)
+        monkeypatch.setattr(node_pods.notifications, "close", self.closed.extend)
+        monkeypatch.setattr(node_pods, "identify", {"a": (1, 1), "b": (1, 2), "new": (1, 3)}.get)
+
+    def watch(self, **more):
+        pods = Pods([make_pod("a"), make_pod("b"), make_pod("over", ended=True)])
+        return PodWatcher(Options(), pod_cache=pods, programmer=None, metrics=NodeMetrics(), log=EventLog("warn", stream=self.log), **more)
+
+    def time(self):
+        return self.now
+
+    def call_later(self, delay, put, watched):
+        self.scheduled.append((pytest.approx(delay), put.__self__, watched.uid))
+
+    def add_reader(self, one, receive, watched):
+        assert receive.__func__ is PodWatcher._receive
+        self.read.add((one, watched.uid))
+
+    def remove_reader(self, one):
+        self.read = {(other, uid) for other, uid in self.read if other != one}
+
+
+def run_alone(coroutine):
+    """What it returns, which waits for nothing."""
+    with pytest.raises(StopIteration) as ended:
+        coroutine.send(None)
+    return ended.value.value
+
+
+def add(watcher, uid, path, sockets=(), **more):
+    made = watcher._watched[uid] = node_pods._Watched(uid, path, node_pods.identify(path), sockets=[*sockets], **more)
+    return made
+
+
+@pytest.mark.parametrize(("pause", "now", "paused", "delay", "noisy"), [
+    (0.125, 11.0, 0.1, 0.05, False), (0.125, 10.5, 0.25, 0.05, False), (0.125, 10.0, 0.25, 0.25, False), (0.25, 10.125, 0.5, 0.375, False),
+    (0.5, 10.0, 1.0, 1.0, True), (1.0, 14.0, 0.1, 0.05, False), (1.0, 13.75, 2.0, 0.05, True), (4.0, 10.0, 5.0, 5.0, True), (5.0, 11.0, 5.0, 4.0, True),
+])  # fmt: skip
+def test_a_pod_that_changes_again_soon_is_checked_after_twice_the_pause_and_one_that_was_quiet_at_once(monkeypatch, pause, now, paused, delay, noisy):
+    clock = Clock(monkeypatch, now)
+    watcher = clock.watch()
+    watched = add(watcher, "uid-a", "a", ["one"], pause=pause, ended=10.0)
+    clock.read.add(("one", "uid-a"))
+    watcher._receive(watched)
+    assert (watched.pause, watched.notified, clock.read) == (pytest.approx(paused), now, set())
+    assert clock.scheduled == [(delay, watcher._noisy if noisy else watcher._quiet, "uid-a")]
+    watched.looking, clock.now = True, 99.0
+    watcher._receive(watched)
+    assert (watched.pause, watched.notified, len(clock.scheduled)) == (pytest.approx(paused), 99.0, 1), "the check that runs schedules the next"
+
+
+@pytest.mark.parametrize(("pause", "seconds", "again", "paused", "noisy"), [
+    (0.25, 1.0, False, 0.25, None), (0.5, 1.0, False, 0.5, None), (1.0, 0.125, False, 1.0, None), (1.0, 0.5, False, 2.0, None), (1.0, 2.0, False, 5.0, None),
+    (0.125, 1.0, True, 0.25, False), (0.25, 1.0, True, 0.5, False), (0.5, 0.0, True, 1.0, True), (1.0, 0.5, True, 4.0, True), (4.0, 0.0, True, 5.0, True),
+])  # fmt: skip
+def test_a_noisy_pod_rests_four_times_as_long_as_its_check_and_one_that_changed_meanwhile_is_checked_again(monkeypatch, pause, seconds, again, paused, noisy):
+    clock = Clock(monkeypatch)
+    watcher = clock.watch(connections=again)
+    watched = add(watcher, "uid-a", "a", ["one", "two"], pause=pause, notified=9.5)
+
+    async def check(pod, path):
+        assert (pod.name, path, watched.looking, watched.notified) == ("a", "a", True, 0.0)
+        assert clock.read == {("one", "uid-a"), ("two", "uid-a")}
+        clock.now += seconds
+        watched.notified = clock.now if again else 0.0
+        return True
+
+    run_alone(watcher._answer(watched, check))
+    assert (watched.pause, watched.looking, watched.ended) == (pytest.approx(paused), False, 10.0 + seconds)
+    assert clock.scheduled == ([(paused, watcher._noisy if noisy else watcher._quiet, "uid-a")] if again else [])
+    told = watcher.metrics.text().decode()
+    for name, value in (("drift_seconds_sum", 0.5 + seconds), ("looks_total", float(not again)), ("connection_looks_total", float(again)), ("notifications_dropped_total", 2.0)):
+        assert f"\nnetinit_node_{name} {value}\n" in told
+
+
+@pytest.mark.parametrize(("path", "told"), [("a", [["warn", "a pod cannot be watched, only sweeps check it: no answer", "pod=uid-a"]]), ("gone", [])])
+def test_a_pod_that_cannot_be_watched_is_told_unless_it_is_gone(monkeypatch, path, told):
+    clock = Clock(monkeypatch)
+    watcher = clock.watch()
+    watched = add(watcher, "uid-a", "a", ["one"])
+    watched.path = path
+
+    async def check(pod, path):
+        raise NetinitError("no answer")
+
+    run_alone(watcher._answer(watched, check))
+    assert (watcher._watched, clock.closed, watched.sockets, watched.looking, clock.scheduled) == ({}, ["one"], [], False, [])
+    assert [line.split("\t")[1:] for line in clock.log.getvalue().splitlines()] == told
+
+
+def test_a_pod_is_watched_once_for_each_namespace_and_no_more_pods_than_there_are_descriptors_for(monkeypatch):
+    clock = Clock(monkeypatch)
+    watcher = clock.watch()
+    for uid, path in (("", "a"), ("uid-a", "gone"), ("uid-a", "a"), ("uid-a", "a")):
+        watcher.add(uid, path)
+    assert clock.scheduled == [(0.5, watcher._quiet, "uid-a")]
+    first = watcher._watched["uid-a"]
+    first.sockets = ["one"]
+    assert b"\nnetinit_node_watched_pods 1.0\n" in watcher.metrics.text()
+    monkeypatch.setattr(node_pods, "MAX_WATCHED", 1)
+    watcher.add("uid-b", "b")
+    assert "1 pods are watched, and no more: only sweeps check it" in clock.log.getvalue()
+    assert "pod=uid-b" in clock.log.getvalue()
+    watcher.add("uid-a", "new", delay=0.25)
+    assert (clock.closed, clock.scheduled[1:]) == (["one"], [(0.25, watcher._quiet, "uid-a")])
+    assert {uid: (one.path, one.identity) for uid, one in watcher._watched.items()} == {"uid-a": ("new", (1, 3))}
+    watcher._drop(first)
+    assert watcher._watched, "what was watched before is dropped alone"
+    assert b"\nnetinit_node_watched_pods 0.0\n" in Clock(monkeypatch).watch(connections=True).metrics.text()
+
+
+@pytest.mark.parametrize(("synced", "kept"), [(True, ["uid-a"]), (False, ["uid-a", "uid-over", "uid-nobody"])])
+def test_pods_that_the_api_no_longer_has_and_namespaces_that_are_gone_are_dropped(monkeypatch, synced, kept):
+    clock = Clock(monkeypatch)
+    watcher = clock.watch()
+    watcher.pod_cache.synced = synced
+    for uid, path in (("uid-a", "a"), ("uid-over", "a"), ("uid-nobody", "a"), ("uid-b", "b")):
+        add(watcher, uid, path)
+    watcher._watched["uid-b"].path = "gone"
+
+    async def rest(seconds):
+        assert seconds == 2.0
+        raise EOFError
+
+    monkeypatch.setattr(node_pods.asyncio, "sleep", rest)
+    with pytest.raises(EOFError):
+        watcher._drop_deleted().send(None)
+    assert [*watcher._watched] == kept
+
+
+@pytest.mark.parametrize(("connections", "kind"), [(False, "subscribe"), (True, "subscribe-connections")])
+def test_a_privileged_child_opens_the_sockets_of_a_pod(monkeypatch, connections, kind):
+    watcher = Clock(monkeypatch).watch(connections=connections)
+    error = ""
+
+    async def do(job, channel):
+        assert (job.kind, job.path, job.seconds) == (kind, "/at", 10.0)
+        with socket.socket() as one, socket.socket(fileno=socket.dup(channel)) as link:
+            socket.send_fds(link, [b"x"], [one.fileno()])
+        return JobResult(error=error)
+
+    watcher.programmer = SimpleNamespace(do=do)
+    (found,) = run_alone(watcher._subscribe("/at"))
+    with found:
+        assert found.type == socket.SOCK_STREAM
+    error = "the pod's network namespace is gone"
+    with pytest.raises(NetinitError, match=error):
+        watcher._subscribe("/at").send(None)
+
+
+def test_what_opens_sockets_of_a_pod_that_is_dropped_meanwhile_closes_them(monkeypatch):
+    clock = Clock(monkeypatch)
+    watcher = clock.watch()
+    watched = add(watcher, "uid-a", "a")
+
+    async def subscribe(path):
+        watcher._drop(watched)
+        return ["late"]
+
+    watcher._subscribe = subscribe
+    with pytest.raises(NetinitError, match=r"^the pod is gone$"):
+        watcher._arm(watched).send(None)
+    assert (clock.closed, watched.sockets, clock.read) == (["late"], [], set())
 
 
 # ---- the check of host probes --------------------------------------------------------------------------------------------

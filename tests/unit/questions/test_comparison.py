@@ -36,4 +36,5 @@ def test_a_change_is_shown_before_and_after_with_its_reason_and_what_is_not_show
     assert text.count("example:") == MAX_SHOWN
     assert "  and 1 kind more, of packets that are less ordinary (--full shows all)" in text
     assert text.splitlines()[-1] == "2 pods: 1 equal, 1 not"
+    assert str(render_text([{**PAIR, "result": one} for one in ("equal", "only after", "equal", "equal", "unknown")], full=True)).splitlines()[-1] == "5 pods: 3 equal, 2 not"
     assert str(render_text([{**PAIR, "differences": [CHANGE] * (MAX_SHOWN + 1)}], full=True)).count("example:") == MAX_SHOWN + 1

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from netinit.base.version import __version__
 from netinit.inject.deciding.podfile import DOUBT
-from netinit.questions.findings import MAX_NAMED, NOT_PROGRAMMED, list_doubts
+from netinit.questions.findings import (
+    MAX_NAMED,
+    NOT_PROGRAMMED,
+    UNCAPTURED_IPV6,
+    Issue,
+    explain,
+    format_issue,
+    list_doubts,
+    to_object,
+)
+
+
+def test_a_finding_is_an_object_with_its_page_and_what_is_not_known_is_null():
+    found = Issue(UNCAPTURED_IPV6, "error", "--ipv6", "it is off")
+    page = f"https://netinit.io/docs/{__version__}/findings.html#ni203"
+    empty = dict.fromkeys(("pod", "file", "line", "column", "accepted"))
+    assert to_object(found) == {"code": "NI203", "kind": "ipv6", "severity": "error", "option": "--ipv6", "message": "it is off", **empty, "page": page}
+    placed = {"pod": "Pod a", "file": "-", "line": 3, "column": 7, "accepted": "why"}
+    assert to_object(replace(found, **placed)) == {**to_object(found), **placed}
+    assert [format_issue(one) for one in (found, replace(found, **placed), replace(found, **placed, subject="web", message='container "web" is root'))] == [
+        "error NI203: --ipv6: it is off", "stdin:3:7: error NI203: Pod a: --ipv6: it is off", 'stdin:3:7: error NI203: Pod a: container "web" is root',
+    ]  # fmt: skip
+    assert explain("NI203") == "netinit help NI203"
 
 
 def pod(name, *, in_doubt=True, accepts=False, doubt=DOUBT):

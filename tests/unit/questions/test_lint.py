@@ -10,10 +10,12 @@ from hypothesis import given, settings
 
 from core import plan, settled
 from netinit.base.errors import OptionError
+from netinit.base.net import Network, PortRange
 from netinit.options import Interception, Options
+from netinit.options.user_ports import PortsOfUsers
 from netinit.questions import lint as linting
 from netinit.questions.lint import ERROR
-from netinit.questions.lint.effect_proof import Prover, given_flags, minimise, without
+from netinit.questions.lint.effect_proof import Prover, find_contained, given_flags, minimise, without
 from netinit.rules.matches.packet import Port
 from netinit.rules.model import NAT, Origin, Plan, Rule, Table
 from netinit.rules.targets import Redirect
@@ -234,18 +236,18 @@ def in_front(made: Plan, rule: Rule) -> Plan:
     return made.replace(tables=tuple(tables))
 
 
-@pytest.mark.parametrize(("port", "to", "kind", "message"), [
-    (53, 15053, "dns-loop", "the proxy's own queries (tcp to 198.51.100.53, uid 1337) come back to it and loop forever"),
-    (80, 15001, "loop", "what the proxy (uid 1337) sends to 198.51.100.53 comes back to its own port 15001 and loops forever"),
+@pytest.mark.parametrize(("port", "to", "kind", "option", "message"), [
+    (53, 15053, "dns-loop", "--redirect-dns", "the proxy's own queries (tcp to 198.51.100.53, uid 1337) come back to it and loop forever"),
+    (80, 15001, "loop", "--proxy-uid", "what the proxy (uid 1337) sends to 198.51.100.53 comes back to its own port 15001 and loops forever"),
 ])  # fmt: skip
-def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind, message):
+def test_a_proxy_whose_own_traffic_comes_back_is_found_by_simulating_it(port, to, kind, option, message):
     options = Options.from_argv([*SIDECAR.split(), "--ipv6=on", "--redirect-dns", "--capture-all-dns"])
     rule = Rule(
         matches=(Port(protocol="tcp", ports=(port,)),), target=Redirect(port=to), comment="everybody's", origin=TEST
     )
     assert lint(options, plan(options)) == ()
     loops = [one for one in lint(options, in_front(plan(options), rule)) if one.severity == ERROR]
-    assert {one.kind.name for one in loops} == {kind}
+    assert {(one.kind.name, one.option) for one in loops} == {(kind, option)}
     assert loops[0].message == message
 
 
@@ -331,6 +333,23 @@ def test_tproxy_without_inbound_ports_says_what_to_add():
 def test_the_smallest_equivalent_options(line, least):
     made = minimise(settled(Options.from_argv([*line.split(), "--ipv6=on"])))
     assert sorted(made.given.to_argv()) == sorted([*least, "--ipv6", "on"])
+
+
+def users(first, last, *ports, protocol="tcp"):
+    return PortsOfUsers(protocol=protocol, ports=ports, first=first, last=last)
+
+
+@pytest.mark.parametrize(
+    ("items", "contained"),
+    [
+        ((80,), {}), ((80, 81), {}), ((PortRange((80, 90)), 85, 91), {1: 0}), ((85, PortRange((80, 90)), PortRange((85, 90))), {0: 1, 2: 1}),
+        ((PortRange((80, 90)), PortRange((85, 95))), {}), ((Network.parse("10.0.0.0/8"), Network.parse("10.1.0.0/16"), Network.parse("::/0")), {1: 0}),
+        (("eth0", "eth1"), {}), ((users(1, 9, 80),), {}), ((users(1, 9, 80), users(2, 3, 80)), {1: 0}), ((users(2, 3, 80), users(1, 9)), {0: 1}), ((users(1, 9, 80), users(2, 10, 80)), {}),
+        ((users(1, 9, 80), users(2, 3, 81)), {}), ((users(1, 9, 80), users(2, 3, 80, protocol="udp")), {}), ((users(1, 9, 80), users(1, 9, 80, 81), users(1, 1)), {0: 1}),
+    ],
+)  # fmt: skip
+def test_an_entry_is_contained_in_another_of_its_kind_and_never_in_itself(items, contained):
+    assert find_contained(items) == {index: items[wider] for index, wider in contained.items()}
 
 
 def test_a_usual_sidecar_is_linted_within_the_budget():

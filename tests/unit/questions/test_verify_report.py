@@ -61,7 +61,8 @@ def test_a_doubt_counts_where_it_is_asked_for():
     doubtful = EQUAL.replace(doubts=("a foreign rule drops captured packets",))
     assert VerifyReport(report=doubtful, options=None).ok
     strict = VerifyReport(report=doubtful.with_doubts(), options=None)
-    assert (strict.ok, [one.kind for one in strict.differences]) == (False, ["doubt"])
+    assert (strict.ok, strict.differences) == (False, (Difference(kind="doubt", where="kernel", rule="a foreign rule drops captured packets"),))
+    assert (strict.to_object(), strict.to_object()["backend"]) == ({"version": 1, **to_object(strict.report)}, "iptables-nft")
 
 
 OLDER = ReleaseComparison(releases="Istio 1.5", options="netinit apply -b '*'")

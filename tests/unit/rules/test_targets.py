@@ -97,6 +97,17 @@ def test_every_target_is_in_the_tables_that_try_its_notations_its_words_and_its_
     assert not lacking, "\n".join(lacking)
 
 
+def test_several_statements_of_one_rule_are_each_written_and_said_in_order():
+    first, second, last = Observe(text="LOG"), Observe(text="dup to 10.0.0.9", copies=True), parse_rule("-p tcp -j CHAIN", IPV4).target
+    marks = parse_rule("-p tcp -j CONNMARK --set-xmark 0x1/0xffffffff", IPV4).target
+    both = Several(targets=(first, last))
+    assert (both.xt(IPV4), both.nft(IPV4), both.describe()) == ("LOG CHAIN", "LOG jump chain", "do `LOG` and go on, then go through chain CHAIN")
+    assert (both.calls, both.tracks, both.copies, both.only_observes) == ("CHAIN", False, False, False)
+    seen = Several(targets=(second, first))
+    assert (seen.calls, seen.tracks, seen.copies, seen.only_observes) == ("", False, True, True)
+    assert (Several(targets=(first, marks)).tracks, Several(targets=(marks, first)).only_observes) == (True, False)
+
+
 def test_a_goto_is_no_jump():
     rule = parse_rule("-p tcp -g THEIR_CHAIN", IPV4)
     assert write_rule(rule, IPV4) == ["-p tcp -g THEIR_CHAIN"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from core import IPV4, IPV6, Packet, Surroundings, number_of, parse_listing
-from netinit.base.net import FULL_MASK
+from netinit.base.net import FULL_MASK, Network
 from netinit.rules.foreign_targets import WriteDestination
 from netinit.rules.model import Rule
 from netinit.simulate.answers import follow_answer
@@ -16,6 +16,7 @@ from netinit.simulate.engine import simulate
 from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, Ruleset
 from netinit.simulate.stand_ins import make_inbound
+from netinit.simulate.trace import FORWARDED
 
 POD = Surroundings(family=IPV4, addresses=(("lo", number_of("127.0.0.1")), ("eth0", number_of("192.0.2.10"))), forwards=True)
 NAT = (
@@ -136,11 +137,24 @@ def test_a_forwarded_connection_is_answered_through_the_device_where_it_came_in(
     around = POD.replace(routes=(), addresses=(*POD.addresses, ("br0", number_of("10.9.0.1"))))
     packet = make_inbound(around, "10.9.0.2", "203.0.113.7", 53, protocol="udp", interface="br0")
     masquerade = "-A POSTROUTING -o eth0 -j MASQUERADE\n"
-    lost = answer(packet, "", nat=masquerade, around=around)
-    assert lost.reason == "it leaves through eth0, and the connection comes in through br0" or lost.arrives
+    found = answer(packet, "", nat=masquerade, around=around)
+    assert (found.arrives, found.reason, found.trace.fate, found.trace.last.destination) == (True, "", FORWARDED, packet.source)
     assert answer(packet, table("raw", "-A PREROUTING -s 203.0.113.7/32 -j CT --zone 1"), nat=masquerade, around=around).reason.startswith(
         "it is looked up in conntrack zone 1, and the connection is in zone 0"
     )
+
+
+@pytest.mark.parametrize(
+    ("device", "usual", "reason"),
+    [
+        ("eth2", POD, "it leaves through eth2, and the connection comes in through eth0"), ("eth2", None, ""), ("eth0", POD, ""),
+        ("eth2", POD.replace(routes=((Network.parse("203.0.113.0/24"), "eth2"),)), ""),
+    ],
+)  # fmt: skip
+def test_an_answer_leaves_through_the_device_of_its_connection_or_that_of_the_usual_route(device, usual, reason):
+    around, rules = POD.replace(routes=((Network.parse("203.0.113.0/24"), device),)), load_listing(parse_listing(NAT.format(more="")), IPV4)
+    found = follow_answer(simulate(come_in(), rules, around), rules, around, owner=(1337, 1337), usual=usual)
+    assert (found.arrives, found.reason) == (not reason, reason)
 
 
 @pytest.mark.parametrize("packet", [out().replace(protocol="icmp"), out().replace(state="ESTABLISHED"), out().replace(family=IPV6)])

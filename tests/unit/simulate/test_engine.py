@@ -13,7 +13,7 @@ from netinit.options import Options
 from netinit.questions.explain import Explanation
 from netinit.rules.foreign_targets import WriteDestination
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.iptables.write import ListedTable
+from netinit.rules.iptables.write import ListedTable, write_plan
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
@@ -28,15 +28,26 @@ from netinit.simulate.ruleset import (
     LoadedRule,
     RuleHit,
     join_backends,
+    load_plan,
     resolve_sets,
     with_plan,
 )
 from netinit.simulate.stand_ins import make_inbound
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import make_spaces, view
-from netinit.simulate.symbolic.regions import in_states, valued
+from netinit.simulate.symbolic.regions import everything, in_states, nothing, unite, valued
 from netinit.simulate.symbolic.space import CtState
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, TraceStep, list_unread
+from netinit.simulate.trace import (
+    DELIVERED,
+    DROPPED,
+    FORWARDED,
+    REFUSED,
+    SENT,
+    UNKNOWN,
+    TraceStep,
+    cause_of,
+    list_unread,
+)
 from sweeps import together
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
@@ -198,6 +209,38 @@ def test_what_comes_in_for_nobody_knows_whom_is_unknown_whether_it_is_tracked_or
     packet = make_inbound(POD, "9.9.9.9", "", 80).replace(destination=None)
     trace = simulate(packet, rules(text), POD)
     assert (trace.fate, trace.reason) == (UNKNOWN, "its destination is not known")
+
+
+@pytest.mark.parametrize("direction", ["inbound", "outbound"])
+@pytest.mark.parametrize(
+    "around",
+    [POD, POD.replace(forwards=True), Surroundings(family=IPV4), POD.replace(local_marks=frozenset([(1, FULL_MASK)])), POD.replace(routes=((Network.parse("8.0.0.0/8"), "eth1"),))],
+    ids=["a pod", "a host that forwards", "no address is known", "a mark that is routed here", "routes"],
+)  # fmt: skip
+@pytest.mark.parametrize("text", ["", "nat PREROUTING -p tcp -j DNAT --to-destination 10.7.7.7", "mangle PREROUTING -m set --match-set x src -j DROP\nnat OUTPUT -p tcp -j REDIRECT --to-ports 9"])
+def test_the_parts_of_all_packets_are_each_packet_once(direction, around, text):
+    ruleset = rules(text or "filter INPUT")
+    (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: around}, free=False) if one.direction == direction]
+    regions = [part.region for part in divide(space, ruleset).parts]
+    assert unite([nothing(space), *regions]) == everything(space)
+    assert sum(region.size for region in regions) == everything(space).size
+
+
+@pytest.mark.parametrize(
+    ("target", "captured", "transparent", "translated", "found"),
+    [
+        ("REDIRECT --to-ports 9", True, False, False, 1), ("TPROXY --on-port 9 --on-ip 0.0.0.0 --tproxy-mark 0x1/0xffffffff", True, True, False, 1), ("REDIRECT --to-ports 9", True, True, False, None),
+        ("TPROXY --on-port 9 --on-ip 0.0.0.0 --tproxy-mark 0x1/0xffffffff", True, False, False, None), ("ACCEPT", True, False, False, None), ("DNAT --to-destination 10.7.7.7", False, False, True, 1),
+        ("REDIRECT --to-ports 9", False, False, True, 1), ("ACCEPT", False, False, True, None), ("ACCEPT", False, False, False, 1), ("RETURN", False, False, False, 1), ("DROP", False, False, False, None),
+    ],
+)  # fmt: skip
+def test_the_rule_behind_an_end_is_the_last_that_can_lead_to_it(target, captured, transparent, translated, found):
+    table = "mangle" if target.startswith("TPROXY") else "nat"
+    chain = rules(f"{table} PREROUTING -p tcp -m tcp --dport 80 -j {target}").tables[table]["PREROUTING"]
+    hits = [RuleHit("PREROUTING", table, "PREROUTING", chain.rules)]
+    cause = cause_of(hits, captured=captured, transparent=transparent, translated=translated)
+    assert cause == (hits[0] if found else None)
+    assert cause_of((), captured=captured, transparent=transparent, translated=translated) is None
 
 
 def test_what_is_redirected_is_for_this_host_though_nobody_knows_for_whom_it_came():
@@ -460,6 +503,12 @@ def test_a_packet_for_another_host_is_forwarded_where_the_host_forwards():
         "mangle FORWARD -i eth1 -o eth0\nmangle POSTROUTING -o eth0", to="4.4.4.4", around=around, interface="eth1"
     )
     assert (trace.fate, [step.hook for step in trace.hits]) == (FORWARDED, ["FORWARD", "POSTROUTING"])
+    ruleset = rules("filter FORWARD -p tcp -j DROP\nmangle POSTROUTING -p udp -j DROP\nmangle INPUT -p sctp -j DROP")
+    for host, ends in ((around, {(DROPPED, "filter FORWARD"), (DROPPED, "mangle POSTROUTING"), (DROPPED, "mangle INPUT"), (FORWARDED, ""), (DELIVERED, "")}),
+                       (POD, {(DROPPED, "mangle INPUT"), (DROPPED, ""), (DELIVERED, "")})):  # fmt: skip
+        (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: host}, free=False) if one.direction == "inbound"]
+        found = {(part.fate, f"{part.path[-1].table} {part.path[-1].chain}" if part.path else "") for part in divide(space, ruleset).parts}
+        assert found == ends
 
 
 # --- matches ----------------------------------------------------------------------------------------------------------
@@ -648,6 +697,16 @@ def test_two_places_that_agree_or_of_which_one_lets_go_on_are_not_disputed():
     assert beside(nft=REDIRECTS, legacy="nat OUTPUT -p tcp -j ACCEPT").redirect_port == 15001  # NAT asks the next
 
 
+@pytest.mark.parametrize("first", ["nft", "legacy"])
+@pytest.mark.parametrize("before", ["", "mangle OUTPUT -m set --match-set y dst -j MARK --set-xmark 0x1/0xffffffff\n"])
+def test_places_are_disputed_where_a_rule_of_which_nothing_is_known_makes_them_differ(first, before):
+    other = "legacy" if first == "nft" else "nft"
+    maybe = f"{before}nat OUTPUT -p tcp -m set --match-set x dst -j REDIRECT --to-ports 15001"
+    for redirect, disputed in (("REDIRECT --to-ports 9", {"nft", "legacy"}), ("REDIRECT --to-ports 15001", set())):
+        trace = beside(**{first: maybe, other: f"nat OUTPUT -p tcp -j {redirect}"})
+        assert (trace.fate == UNKNOWN, {*trace.disputed}) == (bool(disputed), disputed)
+
+
 def test_a_drop_wins_in_any_order_and_a_mark_may_not():
     drops = "filter OUTPUT -p tcp -j DROP"
     assert beside(nft=drops, legacy="filter OUTPUT -p tcp -j ACCEPT").fate == DROPPED
@@ -676,6 +735,24 @@ def test_ours_is_replaced_in_every_place_by_a_plan_and_theirs_stays():
     made = with_plan(join_backends({"nft": {IPV4: ours}, "legacy": {IPV4: theirs}}, IPV4), plan(Options.from_argv(["-i", "*", "-b", "*"], {})))
     assert simulate(make_outbound(POD, "1.2.3.4", 80, uid=1000, gid=1000), made, POD).redirect_port == 15001
     assert simulate(make_outbound(POD, "1.2.3.4", 53, uid=1000, gid=1000, protocol="udp"), made, POD).fate == DROPPED
+
+
+def test_foreign_rules_keep_their_places_before_and_behind_ours_and_foreign_chains_stay():
+    listing = (
+        "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT DROP [0:0]\n:THEIRS - [0:0]\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -p udp -j THEIRS\n-A OUTPUT -p tcp -j ISTIO_OUTPUT\n"
+        "-A OUTPUT -p sctp -j THEIRS\n-A THEIRS -j RETURN\n-A ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 9\nCOMMIT\n"
+        "*filter\n:INPUT ACCEPT [0:0]\n:ISTIO_OUTPUT - [0:0]\n-A INPUT -j ISTIO_OUTPUT\n-A INPUT -p udp -j DROP\nCOMMIT\n"
+    )
+    wanted = plan(Options.from_argv(["-i", "*", "-b", "*", "--ipv6", "off"], {}))
+    made, planned = with_plan(load_listing(parse_listing(listing), IPV4), wanted), load_plan(wanted, IPV4)
+    chains = {(table, name): chain for table, found in made.tables.items() for name, chain in found.items()}
+    ours = {(table, name): chain for table, found in planned.tables.items() for name, chain in found.items()}
+    assert {*chains} == {*ours, ("nat", "THEIRS")}
+    assert {place: chain for place, chain in chains.items() if chain.policy == ""} == {("nat", "THEIRS"): chains["nat", "THEIRS"]} | {place: chain for place, chain in ours.items() if not chain.policy}
+    for place, policy, foreign in ((("nat", "OUTPUT"), "DROP", ["-p udp -j THEIRS", "-p sctp -j THEIRS"]), (("filter", "INPUT"), "ACCEPT", ["-p udp -j DROP"])):
+        own, inserted = [one.text for one in ours[place].rules], write_plan(wanted, IPV4)[place[0]][place[1]].inserted
+        texts = [*own[:inserted], *foreign, *own[inserted:]]
+        assert ([(one.number, one.text) for one in chains[place].rules], chains[place].policy) == ([*enumerate(texts, 1)], policy)
 
 
 def test_the_marks_that_policy_rules_route_here_are_those_of_the_plan_where_it_has_some():

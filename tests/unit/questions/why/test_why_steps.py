@@ -13,8 +13,9 @@ from netinit.questions.why.interfaces import list_interfaces
 from netinit.questions.why.mutual_tls import find_mode, find_rule
 from netinit.questions.why.names import read_resolver
 from netinit.questions.why.objects import ServicePort, list_endpoints, read_objects
-from netinit.questions.why.pods import read_pod
+from netinit.questions.why.pods import addresses_of, read_pod
 from netinit.questions.why.protocols import DETECTED, HTTP, TCP, UDP, guess_application, read_protocol
+from netinit.questions.why.sidecars import covers_host
 from netinit.questions.why.start_up import examine_init_containers, examine_job, examine_order, examine_state
 from netinit.questions.why.steps import MAX_STEPS, collect, passed
 
@@ -194,6 +195,24 @@ def test_multus_names_its_interfaces_by_the_annotation(text, names):
 def test_the_oldest_form_of_endpoints_is_read_too():
     older = {"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "db", "namespace": "shop"}, "subsets": [{"addresses": [{"ip": "10.0.0.1"}], "notReadyAddresses": [{"ip": "10.0.0.2"}, {"ip": "x"}]}]}
     assert [(one.address, one.is_ready) for one in list_endpoints(read_objects([older]), "shop", "db")] == [("10.0.0.1", True), ("10.0.0.2", False)]
+
+
+def test_the_addresses_of_a_live_pod_are_those_of_its_status():
+    status = {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}, {"ip": ""}, 7], "podIP": "10.0.0.1"}
+    live = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": []}, "status": status}
+    template = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {"template": {"spec": {"containers": []}}}, "status": status}
+    assert [addresses_of(workload(tree)) for tree in (live, {**live, "status": {"podIP": "10.0.0.2"}}, {**live, "status": {}}, template)] == [["10.0.0.1", "fd00::1", "10.0.0.1"], ["10.0.0.2"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "host", "covers"),
+    [
+        ("db.shop.svc", "DB.shop.svc.", True), ("DB.shop.svc", "db.shop.svc", True), ("db.shop.svc", "db.shop.svc..", False), ("*", "x", True), ("*.example.com", "a.b.Example.com.", True),
+        ("*.example.com", "example.com", False), ("*example.com", "example.com", True), ("db", "db.shop", False), ("db.", "db", False), ("db", "Xdb", False),
+    ],
+)  # fmt: skip
+def test_a_host_of_a_list_is_taken_in_any_case_and_with_or_without_the_last_dot(pattern, host, covers):
+    assert covers_host(pattern, host) is covers
 
 
 def test_a_proxy_that_is_not_ready_is_a_cause_with_its_reason():
