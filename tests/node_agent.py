@@ -339,14 +339,14 @@ class Node:
 
     def get(self, path):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitoring}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitoring}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
 
-    def set_plugin(self, seconds=30):
-        """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent."""
+    def set_plugin(self, seconds=200):
+        """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent, which may be on a busy machine."""
         write_settings(self.plugin, socket=self.socket, namespace=self.namespace, daemon_set=DAEMON_SET, seconds=seconds, outside=self.socket.with_name(OUTSIDE_FILE))
 
     def configuration(self, **more):
@@ -377,7 +377,7 @@ class Node:
     def ask(self, verb, *, configuration=None, **pod):
         """Exit code and what the plugin printed, as a tree where it printed something."""
         with self.begin(verb, configuration=configuration, **pod) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate()
         assert not err, err
         return process.returncode, json.loads(out) if out.strip() else None
 

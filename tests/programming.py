@@ -208,4 +208,4 @@ def start_tool(pod: NetworkNamespace, *arguments: str, env: Mapping[str, str] | 
 def end(process: subprocess.Popen[str]) -> str:
     """What it said; it is gone."""
     with process:
-        return process.communicate(timeout=30)[1]
+        return process.communicate()[1]

@@ -28,7 +28,7 @@ from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, creating_as, listen, original_destination
 
 IP_PKTINFO = 8  # linux/in.h
-_READY_SECONDS = 10.0
+_READY_SECONDS = 240.0
 _READ_SIZE = 2048
 _PACKET_INFO = {IPV4: (socket.SOL_IP, IP_PKTINFO), IPV6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)}
 _IPV4, _IPV6 = IPV4.version, IPV6.version

@@ -111,7 +111,7 @@ def test_watch_says_it_when_such_a_connection_is_opened_and_when_it_ends(program
             pass
         assert time.monotonic() - ended < 60, "connection tracking keeps its entry for two minutes"
         process.send_signal(signal.SIGINT)
-        process.communicate(20)
+        process.communicate()
         assert process.returncode == 0
     finally:
         process.kill()
