@@ -23,7 +23,7 @@ import pytest
 
 from netinit.node.conflist import settings_of
 from netinit.node.settings import OUTSIDE_FILE, SECOND, WAIT, InstallSettings
-from prefork import AGENT, Running
+from prefork import AGENT, SECONDS, Running
 
 ROOT = Path(__file__).parent.parent
 PODS = "/api/v1/pods"
@@ -309,7 +309,7 @@ class Node:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -325,7 +325,7 @@ class Node:
         found = [pid for one in lists for pid in one.read_text().split()]
         return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
 
-    def until(self, holds, what, seconds=240):
+    def until(self, holds, what, seconds=SECONDS):
         end, pause = time.monotonic() + seconds, 0.02
         while time.monotonic() < end:
             if self.process.poll() is not None:

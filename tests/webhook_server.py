@@ -164,7 +164,7 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(SECONDS)
         finally:
             self.process.kill()
             self.output.close()

@@ -201,8 +201,7 @@ def test_a_pod_that_the_cache_does_not_know_yet_is_asked_for_and_another_of_its_
 
 def test_while_the_api_is_away_known_pods_start_and_unknown_ones_wait(node, api, pod):
     api.put(make_pod("web"))
-    node.until(lambda: "pods" in (node.folder / "run" / "status.json").read_text(), "status")
-    time.sleep(0.2)
+    node.until(lambda: json.loads((node.folder / "run" / "status.json").read_text())["pods"] == 1, "it is known")
     api.put(make_pod("late"), told=False)
     api.away.set()
     assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
