@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from netinit.base.net import join_host
@@ -20,6 +21,8 @@ _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096
 SECONDS = float(os.environ.get("NETINIT_PROBE_SECONDS", "1"))  # the kernel asks again for a neighbour's address after one
 SLICES = 10  # of a probe's time: it is over when this process has waited so often, not while others have the processor
+MOST = 50  # times as long a probe waits at most for servers that have something to do
+SERVERS = set[int]()  # the processes of the laboratory's servers
 ANSWER = ("name", "port", "original_destination", "local", "peer")  # fields of a server's answer
 
 
@@ -120,14 +123,26 @@ async def _send(probe: Probe, opened: socket.socket) -> Arrival:
 
 
 async def _wait(task: asyncio.Task[Arrival | None], seconds: float) -> Arrival | None:
-    """The result of a task. Raises TimeoutError, without an errno, after so many seconds."""
-    for _ in range(SLICES):
+    """The result of a task. Raises TimeoutError, without an errno, after so many seconds, and when no server is at work on an answer."""
+    for number in range(1, MOST * SLICES):
+        is_last = number >= SLICES and not _are_busy()  # before it waits once more: what was answered by then arrives meanwhile
         done, _ = await asyncio.wait([task], timeout=seconds / SLICES)
         if done:
             return task.result()
+        if is_last:
+            break
     task.cancel()
     await asyncio.wait([task])
     raise TimeoutError
+
+
+def _are_busy() -> bool:
+    """Whether a server has something to do: with nothing it sleeps."""
+    for pid in list(SERVERS):  # threads start and end them
+        with contextlib.suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in "RD":
+                return True
+    return False
 
 
 def _open_socket(probe: Probe) -> socket.socket:
