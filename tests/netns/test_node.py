@@ -461,7 +461,7 @@ def test_the_next_version_takes_the_place_of_the_one_before_and_no_pod_waits(api
         with newer:
             old.until(lambda: "is left to it" in old.log.read_text(), "the older one leaves the port")
             assert old.process.poll() is None, "it goes on with what it has begun"
-            newer.until(lambda: newer.get("/readyz")[0] == 200, "the newer one is ready", 30)  # the older one has answered for it
+            newer.until(lambda: newer.get("/readyz")[0] == 200, "the newer one is ready")  # the older one has answered for it
             assert newer.ask("ADD", netns=pod.path, configuration={"prevResult": {"ips": [V4]}})[0] == 0
             assert old.stop() == 0
             assert newer.ask("CHECK", netns=pod.path)[0] == 0

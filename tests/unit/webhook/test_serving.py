@@ -318,7 +318,7 @@ def test_told_to_end_it_finishes_what_was_begun(tmp_path):
 
 def refuses(server):
     try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60):
             return False
     except ConnectionRefusedError:
         return True
