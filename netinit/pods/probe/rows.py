@@ -43,6 +43,7 @@ from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN
 # Seconds after which a packet counts as dropped, and seconds without an event after every probe has one. Unexpected results
 # are probed again with the slower values, because a busy machine may be late.
 QUICK, SLOW = (0.4, 0.05), (0.6, 0.2)
+_AT_ONCE = 0.001  # seconds that what is there already takes
 _MAX_LATE = 2000  # events read after that time, of those that came while others had the processor: a probe has some 6
 SYN = 0x02
 HOPS = 1  # packets that leave the pod stop at the first router
@@ -222,11 +223,11 @@ def _watch(sockets: Sequence[Sent], patience: float, quiet: float) -> None:
                     one.send()
             deadline, late = time.monotonic() + patience, 0
             while late < _MAX_LATE:
-                found = list(watch.read(quiet))
+                late += time.monotonic() >= deadline
+                found = list(watch.read(_AT_ONCE if late else quiet))
                 for event in found:
                     if event.original in sent:
                         sent[event.original].events.append(event)
-                late += time.monotonic() >= deadline
                 if not found and (late or all(one.events for one in sockets)):
                     break
         finally:
