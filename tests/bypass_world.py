@@ -218,7 +218,7 @@ class World(contextlib.ExitStack):
 
     def as_app(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Calls the function in the application's thread: in the pod, uid 1000, no capability."""
-        return self._app.submit(function, *arguments).result(timeout=10)
+        return self._app.submit(function, *arguments).result()
 
     def app_socket(self, version: int, *options: tuple[int, int, int | bytes], protocol: int = 0) -> socket.socket:
         """Creates a socket of the application. Raises OSError for an option that the kernel refuses it."""

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from netinit.base.net import join_host
@@ -19,6 +20,9 @@ from netinit.kernel.sockets import creating_as
 _REFUSED = {errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE}
 _ANSWER_LIMIT = 4096
 SECONDS = float(os.environ.get("NETINIT_PROBE_SECONDS", "1"))  # the kernel asks again for a neighbour's address after one
+SLICES = 10  # of a probe's time: it is over when this process has waited so often, not while others have the processor
+MOST = 50  # times as long a probe waits at most for servers that have something to do
+SERVERS = set[int]()  # the processes of the laboratory's servers
 ANSWER = ("name", "port", "original_destination", "local", "peer")  # fields of a server's answer
 
 
@@ -85,22 +89,27 @@ async def _send(probe: Probe, opened: socket.socket) -> Arrival:
     loop = asyncio.get_running_loop()
     connected, data = False, b""
 
+    async def converse() -> Arrival | None:
+        nonlocal connected, data
+        if probe.source is not None or probe.source_port:
+            opened.bind((probe.source or "", probe.source_port))
+        await loop.sock_connect(opened, (probe.host, probe.port))
+        if probe.udp:
+            opened.send(b"?\n")
+        connected = not probe.udp
+        while b"\n" not in data:
+            piece = await loop.sock_recv(opened, _ANSWER_LIMIT)
+            data += piece
+            if not piece:
+                return end("refused", "connected, but closed without an answer")
+        return None
+
     def end(outcome: str, error: str | None = None, **more: Any) -> Arrival:
         return Arrival(outcome, source=render_address(opened.getsockname()), error=error, **more)
 
     try:
-        async with asyncio.timeout(probe.timeout):
-            if probe.source is not None or probe.source_port:
-                opened.bind((probe.source or "", probe.source_port))
-            await loop.sock_connect(opened, (probe.host, probe.port))
-            if probe.udp:
-                opened.send(b"?\n")
-            connected = not probe.udp
-            while b"\n" not in data:
-                piece = await loop.sock_recv(opened, _ANSWER_LIMIT)
-                data += piece
-                if not piece:
-                    return end("refused", "connected, but closed without an answer")
+        if ended := await _wait(asyncio.create_task(converse()), probe.timeout):
+            return ended
     except OSError as error:
         if isinstance(error, TimeoutError) and not error.errno:
             return end("timeout", "connected, but no answer came" if connected else None)
@@ -111,6 +120,29 @@ async def _send(probe: Probe, opened: socket.socket) -> Arrival:
         return end("answered", server=answer["name"], **{name: answer[name] for name in ANSWER[1:]})
     except (ValueError, KeyError, TypeError):
         return end("refused", f"connected, but the answer is not of this laboratory: {data!r}")
+
+
+async def _wait(task: asyncio.Task[Arrival | None], seconds: float) -> Arrival | None:
+    """The result of a task. Raises TimeoutError, without an errno, after so many seconds, and when no server is at work on an answer."""
+    for number in range(1, MOST * SLICES):
+        is_last = number >= SLICES and not _are_busy()  # before it waits once more: what was answered by then arrives meanwhile
+        done, _ = await asyncio.wait([task], timeout=seconds / SLICES)
+        if done:
+            return task.result()
+        if is_last:
+            break
+    task.cancel()
+    await asyncio.wait([task])
+    raise TimeoutError
+
+
+def _are_busy() -> bool:
+    """Whether a server has something to do: with nothing it sleeps."""
+    for pid in list(SERVERS):  # threads start and end them
+        with contextlib.suppress(OSError):  # it has ended
+            if Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] in "RD":
+                return True
+    return False
 
 
 def _open_socket(probe: Probe) -> socket.socket:

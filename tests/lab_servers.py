@@ -16,8 +16,6 @@ import prefork
 from laboratory import Listener
 from netinit.kernel import children
 
-SECONDS = 10.0  # to be ready
-
 
 class Child(children.Child):
     """A server that is not this process's own child, but else is as one."""
@@ -33,7 +31,7 @@ class Child(children.Child):
         finally:
             os.close(telling)
             os.close(leash)
-        super().__init__(pid, answer, held, SECONDS, f"server {name!r} did not start")
+        super().__init__(pid, answer, held, prefork.SECONDS, f"server {name!r} did not start")
 
     def end(self) -> None:
         """It is gone; calling it twice does no harm."""

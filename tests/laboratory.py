@@ -17,6 +17,7 @@ from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX
 from netinit.lab import APP_ID, PROXY_ID, wiring
 from netinit.lab import pod as lab_pod
+from prefork import SECONDS
 from server_processes import Listener, Server, become
 
 Result = TypeVar("Result")
@@ -71,7 +72,7 @@ class NetworkNamespace(lab_pod.NetworkNamespace):
         *,
         stdin: str | None = None,
         check: bool = False,
-        timeout: float = 30.0,
+        timeout: float = SECONDS,
         **identity: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program inside, wait for it, and capture its output as text; `identity`: ids and environment as for `popen`.
@@ -99,7 +100,7 @@ class NetworkNamespace(lab_pod.NetworkNamespace):
         uid: int | None = None,
         gid: int | None = None,
         groups: Sequence[int] = (),
-        timeout: float = 10.0,
+        timeout: float = SECONDS,
     ) -> Result:
         """Run a function inside, in a forked child with these ids, and return its result: plain values and netinit's records.
 
@@ -129,8 +130,7 @@ class NetworkNamespace(lab_pod.NetworkNamespace):
         A forked child sends them if one needs other supplementary groups, which a thread cannot have.
         """
         if any(set(probe.groups) != set(os.getgroups()) for probe in probes):
-            patience = 5.0 + max(probe.timeout for probe in probes)
-            return [Arrival(**found) for found in self.call(lambda: list(map(asdict, send_probes(probes))), timeout=patience)]
+            return [Arrival(**found) for found in self.call(lambda: list(map(asdict, send_probes(probes))))]
         with self.entered():
             try:
                 return send_probes(probes)

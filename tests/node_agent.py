@@ -23,7 +23,7 @@ import pytest
 
 from netinit.node.conflist import settings_of
 from netinit.node.settings import OUTSIDE_FILE, SECOND, WAIT, InstallSettings
-from prefork import AGENT, Running
+from prefork import AGENT, SECONDS, Running
 
 ROOT = Path(__file__).parent.parent
 PODS = "/api/v1/pods"
@@ -129,8 +129,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if query.get("watch"):
             self.watch(api, parts.path, int(query["resourceVersion"]))
             return
-        status, tree = api.answer(self.command, parts.path, json.loads(body) if body else None, query)
-        text = json.dumps(tree).encode()
+        if self.command == "GET" and parts.path in api.written:
+            status, text = 200, api.written[parts.path]
+        else:
+            status, tree = api.answer(self.command, parts.path, json.loads(body) if body else None, query)
+            text = json.dumps(tree).encode()
         with contextlib.suppress(OSError):
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
@@ -163,6 +166,7 @@ class Api:
 
     def __init__(self):
         self.objects = {}  # path -> tree
+        self.written = {}  # path -> JSON that is answered as it stands: of what a client would not wait for until it is written
         self.changes = []
         self.asked = []
         self.away, self.closed = threading.Event(), False
@@ -305,7 +309,7 @@ class Node:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
-                self.process.wait(30)
+                self.process.wait(SECONDS)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -321,7 +325,7 @@ class Node:
         found = [pid for one in lists for pid in one.read_text().split()]
         return sorted(found, key=lambda pid: (int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]), int(pid)))
 
-    def until(self, holds, what, seconds=240):
+    def until(self, holds, what, seconds=SECONDS):
         end, pause = time.monotonic() + seconds, 0.02
         while time.monotonic() < end:
             if self.process.poll() is not None:
@@ -335,14 +339,14 @@ class Node:
 
     def get(self, path):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitoring}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.monitoring}{path}", timeout=60) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
                 return error.code, error.read().decode()
 
-    def set_plugin(self, seconds=30):
-        """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent."""
+    def set_plugin(self, seconds=200):
+        """Writes the settings of the plugin that `begin` starts; `seconds`: how long it waits for the agent, which may be on a busy machine."""
         write_settings(self.plugin, socket=self.socket, namespace=self.namespace, daemon_set=DAEMON_SET, seconds=seconds, outside=self.socket.with_name(OUTSIDE_FILE))
 
     def configuration(self, **more):
@@ -373,7 +377,7 @@ class Node:
     def ask(self, verb, *, configuration=None, **pod):
         """Exit code and what the plugin printed, as a tree where it printed something."""
         with self.begin(verb, configuration=configuration, **pod) as process:
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate()
         assert not err, err
         return process.returncode, json.loads(out) if out.strip() else None
 

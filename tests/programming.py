@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib.util
 import json
+import os
 import re
 import shutil
 import socket
@@ -30,6 +32,7 @@ from netinit.pods.apply import Outcome
 from netinit.rules.iptables.write import render_restore, write_plan
 
 ROOT = Path(__file__).parent.parent
+SLOW = 60.0  # seconds for an answer that must come, on a busy machine
 TENTATIVE = 0x40  # IFA_F_TENTATIVE, linux/if_addr.h
 TOOL = (sys.executable, "-I", "-S", str(ROOT / "netinit" / "__main__.py"))  # as the image starts it
 SIDECAR = ("-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020")
@@ -178,6 +181,16 @@ def begin_tool(namespace: NetworkNamespace, *arguments: str) -> prefork.Running:
         return prefork.Running(arguments)
 
 
+def inhabitants(namespace: NetworkNamespace) -> set[str]:
+    """The ids of the processes inside."""
+    own, found = os.fstat(namespace.descriptor), set()
+    for one in Path("/proc").glob("[0-9]*/ns/net"):
+        with contextlib.suppress(OSError):  # it has ended
+            if os.path.samestat(one.stat(), own):
+                found.add(one.parts[2])
+    return found
+
+
 def call_on(namespace, host, user, stop, arrivals):
     """Connects to port 80 again and again; says who answered, or what went wrong."""
     with namespace.entered():
@@ -186,7 +199,7 @@ def call_on(namespace, host, user, stop, arrivals):
             with creating_as(user, user):
                 connection = socket.socket(family, socket.SOCK_STREAM)
             with connection:
-                connection.settimeout(3)
+                connection.settimeout(SLOW)
                 try:
                     connection.connect((host, 80))
                     answer = json.loads(connection.recv(4096))
@@ -208,4 +221,4 @@ def start_tool(pod: NetworkNamespace, *arguments: str, env: Mapping[str, str] | 
 def end(process: subprocess.Popen[str]) -> str:
     """What it said; it is gone."""
     with process:
-        return process.communicate(timeout=30)[1]
+        return process.communicate()[1]

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from lab_probes import ANSWER, render_address
+from lab_probes import ANSWER, SERVERS, render_address
 from netinit.base.errors import LabError, NetinitError
 from netinit.base.net import IPV4, IPV6, Family
 from netinit.kernel import children, namespaces
 from netinit.kernel.sockets import IP_TRANSPARENT, IPV6_TRANSPARENT, creating_as, listen, original_destination
 
 IP_PKTINFO = 8  # linux/in.h
-_READY_SECONDS = 10.0
+_READY_SECONDS = 240.0
 _READ_SIZE = 2048
 _PACKET_INFO = {IPV4: (socket.SOL_IP, IP_PKTINFO), IPV6: (socket.IPPROTO_IPV6, socket.IPV6_RECVPKTINFO)}
 _IPV4, _IPV6 = IPV4.version, IPV6.version
@@ -101,6 +101,7 @@ class Server:
         self.name = name
         self._child = _begin(name, namespace, listeners, (uid, gid))
         self.pid = self._child.pid
+        SERVERS.add(self.pid)
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +119,7 @@ class Server:
 
     def close(self) -> None:
         """Kill the process, which closes its sockets; closing twice has no effect."""
+        SERVERS.discard(self.pid)
         self._child.end()
 
 

@@ -1,4 +1,4 @@
-"""Strangers that load a webhook on the loopback, as `python tests/webhook_attackers.py PORT KIND COUNT SOURCE ADDRESS` until they are killed.
+"""Strangers that load a webhook on the loopback, as `python tests/webhook_attackers.py PORT KIND COUNT SOURCE ADDRESS NICE` until they are killed.
 
 They have no certificate and no rights, and an address of their own: the source.
 """
@@ -102,12 +102,15 @@ async def attack(port: int, kind: str, count: int, source: str, address: str) ->
 
 
 @contextlib.contextmanager
-def attackers(server, **counts):
-    """Processes that attack the server, each kind with so many connections from an address of its own; `_` is written for `-`."""
+def attackers(server, *, nice=19, **counts):
+    """Processes that attack the server, each kind with so many connections from an address of its own; `_` is written for `-`.
+
+    `nice` is their priority: at the lowest they take no processor from the server, as strangers have their own, and on a busy machine get none.
+    """
     started = []
     try:
         for number, (kind, count) in enumerate(counts.items()):
-            words = [sys.executable, __file__, server.port, kind.replace("_", "-"), count, f"127.0.0.{66 + number}", getattr(server, "address", "127.0.0.1")]
+            words = [sys.executable, __file__, server.port, kind.replace("_", "-"), count, f"127.0.0.{66 + number}", getattr(server, "address", "127.0.0.1"), nice]
             started.append(subprocess.Popen(list(map(str, words)), stderr=subprocess.DEVNULL))
         yield started
     finally:
@@ -117,8 +120,8 @@ def attackers(server, **counts):
 
 
 if __name__ == "__main__":
-    os.setpriority(os.PRIO_PROCESS, 0, 19)  # strangers have processors of their own
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 20_000), hard))
-    port, kind, count, source, address = sys.argv[1:]
+    port, kind, count, source, address, nice = sys.argv[1:]
+    os.setpriority(os.PRIO_PROCESS, 0, int(nice))
     asyncio.run(attack(int(port), kind, int(count), source, address))

@@ -15,6 +15,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 from cryptography import x509
@@ -23,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from netinit.inject import apply_patch
 from netinit.webhook.certificates import make_pair
-from prefork import WEBHOOK, Running
+from prefork import SECONDS, WEBHOOK, Running
 
 ROOT = Path(__file__).parent.parent
 CONFIG = {
@@ -40,11 +41,20 @@ WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 
 PORTS = itertools.cycle([20_000 + 1000 * WORKER + (os.getpid() + number) % 1000 for number in range(1000)])  # beside a second run's
 
 
+TAKEN = deque()  # descriptors of names that say to other processes which ports were given here last
+MAX_TAKEN = 64  # of which most servers have ended
+
+
 def free_port():
-    """A port that nobody listens on, and that nobody else here is given soon."""
+    """A port that nobody listens on, and that nobody else is given soon, in a second run of the tests neither."""
     while True:
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port := next(PORTS)))
+        name, port = socket.socket(socket.AF_UNIX), next(PORTS)
+        with name, socket.socket() as probe, contextlib.suppress(OSError):
+            name.bind(f"\0netinit-tests-port-{port}")
+            probe.bind(("127.0.0.1", port))
+            TAKEN.append(name.detach())
+            if len(TAKEN) > MAX_TAKEN:
+                os.close(TAKEN.popleft())
             return port
 
 
@@ -154,12 +164,12 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(SECONDS)
         finally:
             self.process.kill()
             self.output.close()
 
-    def until(self, holds, what, seconds=240):
+    def until(self, holds, what, seconds=SECONDS):
         """Waits for something that must come to be; the deadline is there for a hanging test alone."""
         end = time.monotonic() + seconds
         last = None
@@ -179,7 +189,7 @@ class Server:
         return ssl.create_default_context(cadata=self.pair.authority)
 
     def connect(self, context=None):
-        return http.client.HTTPSConnection("localhost", self.port, timeout=30, context=context or self.context)
+        return http.client.HTTPSConnection("localhost", self.port, timeout=SECONDS, context=context or self.context)
 
     def get(self, path):
         with contextlib.closing(self.connect()) as connection:
@@ -188,7 +198,7 @@ class Server:
             return answer.status, answer.read().decode()
 
     def monitor(self, path):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.monitoring, timeout=30)) as connection:
+        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.monitoring, timeout=SECONDS)) as connection:
             connection.request("GET", path)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()

@@ -27,6 +27,7 @@ MAX_BYTES = 1 << 28  # of an answer, as of a netlink dump: rules are what answer
 RLIMIT_AS, RLIMIT_FSIZE = 9, 1  # bits/resource.h
 LIMIT_SIZE = 16  # struct rlimit: soft and hard limit, each of 64 bits
 _STDERR = 2
+_EXITING = 5 * 10**9  # nanoseconds from the pipe's end to that of the process, which needs another turn of a busy machine's processors
 INTERRUPTED = 130  # exit status after SIGINT, as in shells
 _HEADER = 8  # bytes before an answer that hold its length
 _VALUE, _ERROR = b"=", b"!"  # before an answer; None is empty
@@ -130,7 +131,7 @@ class Child:
             run.end(pid)
 
     def _explain_end(self) -> ChildLostError:
-        code = self._reap(self._deadline)
+        code = self._reap(time.monotonic_ns() + _EXITING)
         if code is None:  # it closed the pipe but still runs
             return ChildLostError(f"{self._what}: its process gave no answer")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"

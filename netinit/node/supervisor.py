@@ -64,12 +64,11 @@ def run(settings: AgentSettings) -> int:
     gc.collect()
     gc.freeze()
     pause = 0.0
-    while True:
+    while not signals:
         started = time.monotonic()
         how = _work(settings, log, signals, plugin_socket, own)
         if signals:
-            log.event("info", "ended")
-            return 0
+            break
         if not how or identify(settings.socket) != own:
             log.event("info", "the process that answers has exited; ending, to be restarted")
             return 1
@@ -78,6 +77,8 @@ def run(settings: AgentSettings) -> int:
         end = time.monotonic() + pause
         while not signals and time.monotonic() < end:
             time.sleep(_TICK)
+    log.event("info", "ended")
+    return 0
 
 
 def _work(

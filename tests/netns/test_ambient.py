@@ -74,7 +74,6 @@ def test_the_application_sees_the_client_s_address_and_its_answers_go_back_to_th
     program(pod, backend)
     for family in FAMILIES:
         with pod.entered(), closing(socket.socket(socket.AF_INET if family == 4 else socket.AF_INET6)) as ztunnel:
-            ztunnel.settimeout(3)
             ztunnel.setsockopt(*TRANSPARENT[family], 1)
             ztunnel.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, NODE_PROXY_MARK)
             ztunnel.bind((CLIENT[family], 0))  # an address that is not the pod's

@@ -88,7 +88,7 @@ def test_connections_of_the_proxy_and_those_that_it_has_are_none(programmed):
         proxy = programmed.listen(15001, uid=PROXY_ID)
         own = converse(stack, programmed.client, OUTSIDE, PORT, programmed, user=PROXY_ID)
         with programmed.entered():
-            captured = stack.enter_context(socket.create_connection((OUTSIDE, 80), timeout=5))
+            captured = stack.enter_context(socket.create_connection((OUTSIDE, 80)))
         assert captured.getpeername() == (OUTSIDE, 80)
         found = verify(programmed, "--connections")
         assert own.fate == ("ok", "ok")
@@ -111,7 +111,7 @@ def test_watch_says_it_when_such_a_connection_is_opened_and_when_it_ends(program
             pass
         assert time.monotonic() - ended < 60, "connection tracking keeps its entry for two minutes"
         process.send_signal(signal.SIGINT)
-        process.communicate(20)
+        process.communicate()
         assert process.returncode == 0
     finally:
         process.kill()
@@ -173,14 +173,13 @@ def test_a_pod_that_opens_connections_all_the_time_is_looked_at_now_and_then(wat
     thread = threading.Thread(target=open_many)
     thread.start()
     try:
-        time.sleep(3)
+        node.until(lambda: opened[0] > 1500, "it is known to open many")
         before, looks, begun = opened[0], metric(node, "connection_looks_total"), time.monotonic()
-        time.sleep(6)
+        node.until(lambda: opened[0] - before > 3000 and time.monotonic() - begun > 6, "it opens many more, for a while")
         took = time.monotonic() - begun
         number = metric(node, "connection_looks_total") - looks
     finally:
         stop.set()
         thread.join()
     print(f"{(opened[0] - before) / took:.0f} flows a second, {number / took:.2f} looks a second")
-    assert opened[0] - before > 500 * took
     assert number / took < 2

@@ -128,7 +128,7 @@ def test_a_plain_user_is_told_what_keeps_it_from_a_user_namespace(setting, reaso
     plain = "setpriv --inh-caps=-all --ambient-caps=-all --no-new-privs"
     script = f'{setting}; exec {plain} "$@"'
     line = ["unshare", "--user", "--map-user=1001", "--map-group=1001", "--keep-caps", "--mount", "sh", "-c", script, "sh", *COMMAND]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=60, env=bare_environment())
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=bare_environment())
     assert (done.returncode, done.stdout) == (1, "")
     assert reason in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -119,7 +119,7 @@ def run_block(pod, folder, block):
     script = f"set -euo pipefail; cd {shlex.quote(str(folder))}\n{block}"
     with NetworkNamespace("node") as node:
         place = node if from_outside else pod
-        return place.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)}, timeout=60)
+        return place.run(["bash", "-c", script], env={"PATH": path, "POD_PID": str(pod.pid)})
 
 
 @pytest.mark.parametrize("block", RUN)

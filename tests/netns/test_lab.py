@@ -357,7 +357,7 @@ def test_probes_run_at_the_same_time(pod):
 def test_a_long_connection_is_answered_again_and_again(pod):
     start_servers(pod)
     with pod.client.entered():
-        stream = socket.create_connection((POD[4], 80), timeout=2)
+        stream = socket.create_connection((POD[4], 80))
     with stream, stream.makefile("r") as lines:
         assert '"app"' in lines.readline()
         for _ in range(3):

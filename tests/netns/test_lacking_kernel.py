@@ -154,7 +154,7 @@ def test_a_record_excuses_no_more_than_its_promise(pod, library):
 
 
 def test_the_doctor_has_a_row_for_each_promise(library, pod):
-    done = run_tool(pod, "doctor", "--json", *CAPTURED, prefix=lacking(library, "addrtype", "REJECT6", "nfnetlink"), timeout=120)
+    done = run_tool(pod, "doctor", "--json", *CAPTURED, prefix=lacking(library, "addrtype", "REJECT6", "nfnetlink"))
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["backend"]) == (0, "iptables-legacy")
     promises = answer["feature_checks"]["iptables-legacy"]["promises"]

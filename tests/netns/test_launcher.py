@@ -55,6 +55,6 @@ def test_it_programs_a_pod_and_follows_no_variable_that_loads_code(launcher, tmp
     assert followed.returncode != 0, "so that this test can fail"
     assert "/nowhere.so" in followed.stderr
     with NetworkNamespace("launcher") as namespace:
-        done = namespace.run(["env", *[f"{name}={text}" for name, text in evil.items()], launcher, *WORDS], timeout=120)
+        done = namespace.run(["env", *[f"{name}={text}" for name, text in evil.items()], launcher, *WORDS])
         assert (done.returncode, "/nowhere" in done.stderr) == (0, False), done.stderr
         assert "istio-inbound" in state(namespace)

@@ -31,7 +31,7 @@ OWN = {IPV4: ("10.77.0.2", "127.0.0.1"), IPV6: ("fd77::2", "::1")}
 PORTS = (7001, 7002)
 IP_TRANSPARENT = 19
 SILENT = {socket.SOCK_STREAM: (UNANSWERED, UNKNOWN), socket.SOCK_DGRAM: (REFUSED, UNKNOWN)}  # ICMP has a limit: no answer may be one
-PATIENCE = 10.0  # for an answer that is expected: a loaded machine
+PATIENCE = 60.0  # for an answer that is expected: a loaded machine
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def test_a_holder_whose_lock_was_taken_by_a_process_that_is_gone_is_named(pod):
         descriptor = os.open(namespaces.OWN, os.O_RDONLY)
         os.set_inheritable(descriptor, True)  # noqa: FBT003 - its signature
         # ParsedFlags by a process that ends at once; the copy that stays is the sleeper's.
-        sleeper = subprocess.Popen(["/bin/sleep", "60"], pass_fds=[descriptor])
+        sleeper = subprocess.Popen(["/bin/sleep", "infinity"], pass_fds=[descriptor])
         subprocess.run([sys.executable, "-c", f"import fcntl; fcntl.flock({descriptor}, fcntl.LOCK_EX)"], pass_fds=[descriptor], check=True)
         os.close(descriptor)
     try:
@@ -142,7 +142,7 @@ def test_work_that_wants_a_pods_locks_holds_both_while_it_runs_and_other_work_no
         return Path(namespaces.OWN).stat().st_ino == named.st_ino, is_locked(namespaces.OWN), is_locked(outer)
 
     with pod.entered():
-        sleeper = subprocess.Popen(["/bin/sleep", "60"])
+        sleeper = subprocess.Popen(["/bin/sleep", "infinity"])
         assert Machine().inside(Options(), look, locks=pytest.fail) == (True, True, False), "in the pod itself there is one lock"
     try:
         for place in (Options(pid=sleeper.pid), Options(netns=pod.path)):
@@ -174,9 +174,10 @@ def test_a_folder_for_locks_that_somebody_else_made_is_refused(pod, tmp_path, mo
 
 def test_a_run_waits_for_the_one_before_from_inside_and_tool(pod):
     needs("iptables-nft")
-    runs = [start_tool(pod, *REDIRECT) for _ in range(3)]
-    runs += [subprocess.Popen([*TOOL, *REDIRECT, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    said = [process.communicate(timeout=60)[1] for process in runs]
+    words = (*REDIRECT, "--lock-timeout", "4m")
+    runs = [start_tool(pod, *words) for _ in range(3)]
+    runs += [subprocess.Popen([*TOOL, *words, "--netns", pod.path], env={"PATH": FOLDERS}, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [process.communicate()[1] for process in runs]
     assert [process.returncode for process in runs] == [0] * 6, said
     assert sum("nothing to do" in text for text in said) == 5, said
 
@@ -191,7 +192,7 @@ def test_a_jump_of_the_wall_clock_neither_ends_nor_lengthens_waiting(pod):
         fcntl.flock(holder, fcntl.LOCK_EX)
     faked = f"import time; time.time = lambda: 4e9; time.time_ns = lambda: 4 * 10**18; import sys; sys.path.insert(0, {str(Path(namespaces.__file__).parents[2])!r}); sys.argv = ['netinit', 'apply', *{list(REDIRECT)!r}, '--lock-timeout', '300ms']; from netinit.cli.start import main; main()"
     try:
-        refused = pod.run([sys.executable, "-c", faked], env={"PATH": FOLDERS}, timeout=30)
+        refused = pod.run([sys.executable, "-c", faked], env={"PATH": FOLDERS})
     finally:
         os.close(holder)
     assert refused.returncode == 1
@@ -223,7 +224,7 @@ def test_with_no_more_processes_a_run_says_so_and_changes_nothing(require_netns,
         more = ["--pid", str(pod.pid)] if place == "outside" else []
         done = subprocess.run(
             [*(["prlimit", "--nproc=1"] if place == "outside" else []), *entering, *(["prlimit", "--nproc=1"] if place == "inside" else []),
-             *TOOL, "apply", *REDIRECT, "--backend", "iptables-nft", *more], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+             *TOOL, "apply", *REDIRECT, "--backend", "iptables-nft", *more], env={"PATH": FOLDERS}, capture_output=True, text=True, check=False)  # fmt: skip
         if done.returncode:
             assert "cannot be started: Resource temporarily unavailable" in done.stderr, done.stderr
             assert "Traceback" not in done.stderr
@@ -244,5 +245,5 @@ def test_an_earlier_version_of_the_tool_and_this_one_exclude_each_other_by_the_n
         time.sleep(0.5)
         assert waiting.poll() is None, "it did not wait for the other version"
         other.stdin.close()
-        assert waiting.wait(30) == 0
+        assert waiting.wait() == 0
         waiting.stderr.close()

@@ -44,7 +44,7 @@ def checkout(tmp_path):
 def run_make(folder, *words, prefix=(), **environ):
     """`make` with the programs of the system as they are: nothing is installed."""
     line = [*prefix, "make", *words, "USED=sh", f"PYTHON={sys.executable}"]
-    return subprocess.run(line, cwd=folder, env=ENVIRONMENT | environ, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(line, cwd=folder, env=ENVIRONMENT | environ, capture_output=True, text=True, check=False)
 
 
 def list_files_of_root(folder):

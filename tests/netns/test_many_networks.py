@@ -45,7 +45,7 @@ def programmed(tmp_path_factory):
     path = tmp_path_factory.mktemp("many") / "options.yaml"
     path.write_text(f'istio-service-cidr: "{",".join(choose_networks())}"\nistio-inbound-ports: "*"\nipv6: "on"\n')
     with Pod() as pod:
-        done = pod.run([*TOOL, "apply", "--config", str(path), "--backend", "iptables-nft"], env={"PATH": os.environ["PATH"]}, timeout=120)
+        done = pod.run([*TOOL, "apply", "--config", str(path), "--backend", "iptables-nft"], env={"PATH": os.environ["PATH"]})
         assert done.returncode == 0, done.stderr
         yield pod, path
 

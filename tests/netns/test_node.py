@@ -104,7 +104,7 @@ def test_two_adds_of_one_pod_at_the_same_time_both_succeed(node, api, pod):
     api.put(make_pod("web"))
     for _ in range(3):
         begun = [node.begin("ADD", netns=pod.path, configuration=previous(V4)) for _ in range(4)]
-        assert [(one.communicate(timeout=60)[0][:1], one.returncode) for one in begun] == [(b"{", 0)] * 4
+        assert [(one.communicate()[0][:1], one.returncode) for one in begun] == [(b"{", 0)] * 4
         assert differences_in(pod, options_of(make_pod("web"), "10.77.0.2")) == []
         node.ask("DEL", netns=pod.path)
 
@@ -201,8 +201,7 @@ def test_a_pod_that_the_cache_does_not_know_yet_is_asked_for_and_another_of_its_
 
 def test_while_the_api_is_away_known_pods_start_and_unknown_ones_wait(node, api, pod):
     api.put(make_pod("web"))
-    node.until(lambda: "pods" in (node.folder / "run" / "status.json").read_text(), "status")
-    time.sleep(0.2)
+    node.until(lambda: json.loads((node.folder / "run" / "status.json").read_text())["pods"] == 1, "it is known")
     api.put(make_pod("late"), told=False)
     api.away.set()
     assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
@@ -213,7 +212,7 @@ def test_while_the_api_is_away_known_pods_start_and_unknown_ones_wait(node, api,
     waiting = node.begin("ADD", netns=pod.path, pod="late", configuration=previous(V4))
     time.sleep(0.5)
     api.away.clear()
-    assert waiting.communicate(timeout=60)[0][:1] == b"{"
+    assert waiting.communicate()[0][:1] == b"{"
     assert waiting.returncode == 0
 
 
@@ -336,7 +335,7 @@ def test_a_node_that_comes_back_starts_all_its_pods_at_once(node, api, require_n
             api.put(make_pod(pod.name), told=int(pod.name[4:]) % 2 == 0)
         begun = time.monotonic()
         asked = [node.begin("ADD", netns=pod.path, pod=pod.name, configuration=previous(V4)) for pod in pods]
-        codes = [(one.communicate(timeout=120)[0][:40], one.returncode) for one in asked]
+        codes = [(one.communicate()[0][:40], one.returncode) for one in asked]
         print(f"{len(pods)} pods in {time.monotonic() - begun:.2f} s")
         assert [code for _, code in codes] == [0] * len(pods), codes
         wanted = options_of(make_pod("x"), "10.77.0.2")
@@ -356,7 +355,7 @@ def test_kill_9_at_random_moments_leaves_every_pod_captured_or_waiting(api, tmp_
 
         def kill_again_and_again():
             while not over.is_set():
-                node.until(lambda: node.get("/readyz")[0] == 200, "ready", 60)
+                node.until(lambda: node.get("/readyz")[0] == 200, "ready")
                 time.sleep(source.uniform(0, 0.6))
                 node.kill()
                 kills.append(1)
@@ -390,7 +389,7 @@ def test_kill_9_at_random_moments_leaves_every_pod_captured_or_waiting(api, tmp_
             assert kills
             assert answers.count(0) >= len(pods) // 2
             assert all(one in ([], ["it waits"]) for one in found), found
-            node.until(lambda: node.get("/readyz")[0] == 200, "ready", 60)
+            node.until(lambda: node.get("/readyz")[0] == 200, "ready")
             for pod in pods:  # those that wait are captured at the next attempt; those that are captured stay so
                 assert node.ask("ADD", netns=pod.path, pod=pod.name, configuration=previous(V4))[0] == 0
                 assert differences_in(pod, wanted) == []
@@ -406,7 +405,7 @@ def test_a_pod_that_goes_away_meanwhile_fails_alone(node, api, pod, require_netn
         with NetworkNamespace("going") as going:
             begun = node.begin("ADD", netns=going.path, pod="web", configuration=previous(V4))
             time.sleep(delay)
-        out, _ = begun.communicate(timeout=60)
+        out, _ = begun.communicate()
         assert json.loads(out).get("code", 0) in {0, 3, 100}, out
     assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
 
@@ -420,7 +419,7 @@ def test_a_restart_under_load_answers_what_was_begun(node, api, require_netns):
         begun = [node.begin("ADD", netns=pod.path, pod=pod.name, configuration=previous(V4)) for pod in pods]
         time.sleep(0.05)
         assert node.stop() == 0
-        found = [json.loads(one.communicate(timeout=60)[0]) for one in begun]
+        found = [json.loads(one.communicate()[0]) for one in begun]
         for pod, tree in zip(pods, found, strict=True):
             if "code" in tree:
                 assert tree["code"] == 11
@@ -441,7 +440,7 @@ def test_an_agent_whose_socket_was_taken_away_ends_to_be_started_anew(api, tmp_p
             node.socket.parent.rename(tmp_path / "aside")
         else:
             open_socket(str(node.socket)).close()
-        assert node.process.wait(60) == 1
+        assert node.process.wait() == 1
         assert "was removed; ending, to be restarted" in node.log.read_text()
         node.start()
         assert node.ask("ADD", netns=pod.path)[0] == 0
@@ -462,7 +461,7 @@ def test_the_next_version_takes_the_place_of_the_one_before_and_no_pod_waits(api
         with newer:
             old.until(lambda: "is left to it" in old.log.read_text(), "the older one leaves the port")
             assert old.process.poll() is None, "it goes on with what it has begun"
-            newer.until(lambda: newer.get("/readyz")[0] == 200, "the newer one is ready", 30)  # the older one has answered for it
+            newer.until(lambda: newer.get("/readyz")[0] == 200, "the newer one is ready")  # the older one has answered for it
             assert newer.ask("ADD", netns=pod.path, configuration={"prevResult": {"ips": [V4]}})[0] == 0
             assert old.stop() == 0
             assert newer.ask("CHECK", netns=pod.path)[0] == 0
@@ -473,10 +472,8 @@ def test_an_agent_whose_process_with_the_rights_dies_is_gone_as_a_whole(api, tmp
     with Node(tmp_path, api) as node:
         child, *_ = node.children()
         node.kill()
-        node_gone = time.monotonic() + 5
-        while Path(f"/proc/{child}").exists() and time.monotonic() < node_gone:
+        while Path(f"/proc/{child}").exists():
             time.sleep(0.02)
-        assert not Path(f"/proc/{child}").exists()
         assert node.ask("ADD", netns="/nowhere")[1]["code"] == 11
 
 

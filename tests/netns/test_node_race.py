@@ -157,11 +157,11 @@ def test_without_it_each_pod_that_escapes_is_named_when_it_appears_and_repaired(
     with starting(api, tmp_path, "--repair=program", *ONLY_AT_ONCE) as (node, runtime):
         with rewriting(net_d, seconds) as count:
             runtime.start_all(names)
-        node.until(lambda: TYPE in runtime.read_list(), "the entry is back", 60)
+        node.until(lambda: TYPE in runtime.read_list(), "the entry is back")
         runtime.read_list = lambda: ["bridge"]  # as it was a moment before: at least one escapes
         runtime.start("certain")
         for reason in ("InterceptionMissing", "InterceptionRepaired"):
-            node.until(lambda reason=reason: {name for kind, name in api.told if kind == reason} >= runtime.unasked, reason, 60)
+            node.until(lambda reason=reason: {name for kind, name in api.told if kind == reason} >= runtime.unasked, reason)
         late = sorted(api.told["InterceptionMissing", name] - runtime.appeared[name] for name in runtime.unasked)
         mended = sorted(api.told["InterceptionRepaired", name] - runtime.appeared[name] for name in runtime.unasked)
         print(f"{len(names)} pods, {count[0]} times rewritten every {seconds} s: {len(late) - 1} uncaptured by chance and one on purpose")
@@ -181,21 +181,21 @@ def test_a_pod_that_escapes_is_deleted_where_that_is_asked_for(api, tmp_path, ne
 
 def test_the_entry_is_back_by_notifications_long_before_the_next_look(api, tmp_path, net_d, require_netns):
     """Twenty looks would take 200 s."""
-    begun = time.monotonic()
     with starting(api, tmp_path, *ONLY_AT_ONCE) as (node, runtime):
+        begun = time.monotonic()
         for number in range(20):
             path = net_d / ("10-net.conflist" if number % 2 else ".new")
             path.write_text(json.dumps({**LIST, "name": f"net{number}"}))
             path.rename(net_d / "10-net.conflist")
             node.until(lambda: TYPE in runtime.read_list(), "the entry is back", 100 - (time.monotonic() - begun))
         (tmp_path / "bin" / "netinit-cni").unlink()
-        node.until((tmp_path / "bin" / "netinit-cni").exists, "the executable is back", 100)
+        node.until((tmp_path / "bin" / "netinit-cni").exists, "the executable is back")
         (tmp_path / "bin" / "netinit-cni.settings").unlink()
-        node.until((tmp_path / "bin" / "netinit-cni.settings").exists, "the settings are back", 100)
+        node.until((tmp_path / "bin" / "netinit-cni.settings").exists, "the settings are back")
         net_d.rename(tmp_path / "aside")
         net_d.mkdir()
         (net_d / "10-net.conflist").write_text(json.dumps(LIST))
-        node.until(lambda: TYPE in runtime.read_list(), "the entry is in the new folder", 100)
+        node.until(lambda: TYPE in runtime.read_list(), "the entry is in the new folder")
 
 
 def test_a_list_that_sorts_before_the_agents_own_is_an_event_on_the_node_and_a_metric(api, tmp_path, net_d, require_netns):

@@ -34,7 +34,7 @@ def test_a_second_release_is_refused_and_its_end_takes_nothing_from_the_first(ap
         settings = (tmp_path / "bin" / "netinit-cni.settings").read_text()
         second = Node(tmp_path, api, install=True, wait=False, namespace=OTHER)
         with second:
-            assert second.process.wait(60) == 1
+            assert second.process.wait() == 1
         assert f"the agent of another release, {AGENT_NAMESPACE}/{DAEMON_SET}, answers the plugin on this node" in first.log.read_text()
         del api.objects[DAEMON_SETS.format(OTHER)]
         assert first.get("/readyz")[0] == 200
@@ -70,8 +70,8 @@ def test_a_release_that_still_completes_requests_leaves_its_successors_socket_an
                 assert records
                 assert first.process.poll() is None
                 api.away.clear()
-                assert first.process.wait(60) == 0
-                waiting.communicate(timeout=60)
+                assert first.process.wait() == 0
+                waiting.communicate()
                 assert (identify(str(second.socket)), list((tmp_path / "run" / ATTACHMENTS).iterdir())) == (socket, records)
                 assert second.get("/readyz")[0] == 200
                 assert list_plugins(network) == ["bridge", "netinit-cni"]

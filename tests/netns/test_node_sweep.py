@@ -270,15 +270,15 @@ def test_it_is_not_ready_before_the_plugin_is_in_place_and_says_why(api, tmp_pat
         code, text = node.get("/readyz")
         assert code == 503
         assert text.startswith("not ready: plugin: ")
-        node.until(lambda: "not ready: plugin: " in node.log.read_text(), "the reason in the log", 30)
-        node.until(lambda: [one["involvedObject"]["kind"] for one in api.events() if one["reason"] == "NotReady"] == ["Node"], "an event on the node", 30)
+        node.until(lambda: "not ready: plugin: " in node.log.read_text(), "the reason in the log")
+        node.until(lambda: [one["involvedObject"]["kind"] for one in api.events() if one["reason"] == "NotReady"] == ["Node"], "an event on the node")
         status = subprocess.run(
             [*node_command(node, "status")], capture_output=True, text=True, check=False
         )
         assert status.returncode == 1
         assert "it is not JSON" in status.stdout
         folders.write_text(json.dumps(NETWORK))
-        node.until(lambda: node.get("/readyz")[0] == 200, "ready", 30)
+        node.until(lambda: node.get("/readyz")[0] == 200, "ready")
         time.sleep(2.5)
         done = subprocess.run([*node_command(node, "status")], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
@@ -306,7 +306,7 @@ def test_the_startup_taint_is_taken_off_once_all_is_in_place(api, tmp_path, fold
         time.sleep(1.5)
         assert not any(method == "PATCH" for method, _, _ in api.asked)
         folders.write_text(json.dumps(NETWORK))
-        node.until(lambda: any(method == "PATCH" for method, _, _ in api.asked), "the patch", 30)
+        node.until(lambda: any(method == "PATCH" for method, _, _ in api.asked), "the patch")
     (body,) = {json.dumps(body) for method, _, body in api.asked if method == "PATCH"}
     path = "/spec/taints"
     assert json.loads(body) == [{"op": "test", "path": path, "value": taints}, {"op": "replace", "path": path, "value": [other]}]
@@ -328,7 +328,7 @@ def test_a_sweep_of_many_pods_is_cheap(api, tmp_path, require_netns):
             stack.callback(subprocess.run, ["umount", path], check=True)
             api.put(make_validated_pod(one.name, f"10.0.0.{number}"))
             assert node.ask("ADD", netns=path, pod=one.name, configuration={"prevResult": {"ips": [V4]}})[0] == 0
-        node.until(lambda: f'state="captured"}} {MANY}.0' in node.get("/metrics")[1], "the sweep", 90)
+        node.until(lambda: f'state="captured"}} {MANY}.0' in node.get("/metrics")[1], "the sweep")
         line = next(line for line in node.get("/metrics")[1].splitlines() if line.startswith("netinit_node_sweep_seconds"))
         print(line)
         assert float(line.split()[1]) < 60

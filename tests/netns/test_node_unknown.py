@@ -174,14 +174,14 @@ def test_a_bypass_behind_more_foreign_rules_than_are_read_is_reported_as_unknown
         text = "add table ip y\nadd chain ip y c\n" + rule * 13_000
         pod.run(["nft", "-f", "-"], stdin=text, check=True, timeout=300)
         pod.run(["iptables", "-t", "nat", "-I", "OUTPUT", "-p", "tcp", "--dport", "9999", "-j", "ACCEPT"], check=True)
-        node.until(lambda: messages(api, "InterceptionUnknown"), "the event", 90)
+        node.until(lambda: messages(api, "InterceptionUnknown"), "the event")
         (message,) = messages(api, "InterceptionUnknown")
         assert message.startswith(f"{UNKNOWN_EVENT}there is more here that affects packets than netinit reads")
         assert message in node.log.read_text()
         time.sleep(6)
         assert len(messages(api, "InterceptionUnknown")) == 1, "once, not with each sweep"
         pod.run(["nft", "delete", "table", "ip", "y"], check=True)
-        node.until(lambda: messages(api, "InterceptionDrift"), "what was behind it", 60)
+        node.until(lambda: messages(api, "InterceptionDrift"), "what was behind it")
 
 
 HIDE = """
@@ -219,7 +219,7 @@ def test_a_pod_that_hides_its_bypass_from_each_look_is_an_event_by_its_changes_a
         assert node.ask("ADD", netns=path, configuration=PREVIOUS)[0] == 0
         node.until(lambda: 'state="captured"} 1.0' in node.get("/metrics")[1], "the first sweep")
         pod.run(["nft", "-f", "-"], stdin=BYPASS, check=True)
-        node.until(lambda: messages(api, "InterceptionAtRisk"), "the dormant table", 30)
+        node.until(lambda: messages(api, "InterceptionAtRisk"), "the dormant table")
         (message,) = messages(api, "InterceptionAtRisk")
         assert "dormant table" in message
         assert "nft table ip x" in message
@@ -227,7 +227,7 @@ def test_a_pod_that_hides_its_bypass_from_each_look_is_an_event_by_its_changes_a
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}) as hiding:
             try:
                 assert hiding.stdout.readline() == "ready\n"
-                node.until(lambda: messages(api, "InterceptionUnstable"), "it changes again and again", 60)
+                node.until(lambda: messages(api, "InterceptionUnstable"), "it changes again and again")
             finally:
                 hiding.kill()
         assert metric(node, "rule_changes_total") >= 10
@@ -243,7 +243,7 @@ def test_a_change_that_is_undone_before_the_look_is_an_event_with_its_number(api
         node.until(lambda: 'state="captured"} 1.0' in node.get("/metrics")[1], "the first sweep")
         pod.run(["nft", "-f", "-"], stdin="add table ip x\nadd chain ip x c\n", check=True)
         pod.run(["nft", "delete", "table", "ip", "x"], check=True)
-        node.until(lambda: messages(api, "InterceptionChanged"), "the event", 30)
+        node.until(lambda: messages(api, "InterceptionChanged"), "the event")
     assert "the pod's nf_tables changed " in messages(api, "InterceptionChanged")[0]
     assert not messages(api, "InterceptionDrift")
 
@@ -300,5 +300,5 @@ def test_records_of_pods_that_are_gone_are_dropped_by_a_sweep_and_ids_of_any_len
         assert node.ask("ADD", netns=path, container=name, configuration=PREVIOUS)[0] == 0
         subprocess.run(["umount", "--lazy", path], check=True)  # no DEL comes
         api.drop(make_validated_pod("web", "10.77.0.2"))
-        node.until(lambda: [*folder.iterdir()] == [], "the record is dropped", 30)
+        node.until(lambda: [*folder.iterdir()] == [], "the record is dropped")
         subprocess.run(["mount", "--bind", pod.path, path], check=True)

@@ -23,7 +23,6 @@ from sweeps import choose
 
 PREVIOUS = {"prevResult": {"ips": [{"address": "10.77.0.2/24"}]}}
 ALONE = ("--sweep=false",)
-LONG = 20.0  # seconds: long before the next sweep, on a busy machine too; tests/bench/watch.py measures how soon
 CHANGES = {
     "rule deleted": ["iptables", "-t", "nat", "-D", "ISTIO_INBOUND", "1"],
     "rule added": ["iptables", "-t", "nat", "-I", "ISTIO_OUTPUT", "1", "-d", "10.9.9.9", "-j", "RETURN"],
@@ -72,9 +71,8 @@ def events(api, pod, reason=DRIFT):
 
 
 def await_event(node, api, pod, reason=DRIFT):
-    begun = time.monotonic()
-    node.until(lambda: events(api, pod, reason), f"{reason} of {pod}", 20)
-    return time.monotonic() - begun
+    """It comes by the watch alone: there are no sweeps, or none is near. tests/bench/watch.py measures how soon."""
+    node.until(lambda: events(api, pod, reason), f"{reason} of {pod}")
 
 
 def is_still(node):
@@ -85,12 +83,12 @@ def is_still(node):
 
 
 @pytest.mark.parametrize("change", choose([*CHANGES][::3], CHANGES))
-def test_a_change_is_an_event_within_a_second_and_without_a_sweep(api, tmp_path, require_netns, change):
+def test_a_change_is_an_event_without_a_sweep(api, tmp_path, require_netns, change):
     with Node(tmp_path, api, *ALONE) as node, programmed(node, api, "web") as pods:
         node.until(lambda: is_still(node), "nothing happens after ADD")
         assert not api.events(), "what the agent did itself is no drift"
         pods["web"].run(CHANGES[change], check=True)
-        assert await_event(node, api, "web") < LONG
+        await_event(node, api, "web")
         node.until(lambda: metric(node, "drift_seconds_count") == 1, "it is counted")  # after the event is written
 
 
@@ -99,7 +97,7 @@ def test_it_is_reported_once_and_repaired_as_configured(api, tmp_path, require_n
         for number in (1, 2):
             node.until(lambda: is_still(node), "nothing happens")
             pods["web"].run(["iptables", "-t", "nat", "-F", "ISTIO_OUTPUT"], check=True)
-            node.until(lambda number=number: len(events(api, "web", "InterceptionRepaired")) == number, "the repair", 20)
+            node.until(lambda number=number: len(events(api, "web", "InterceptionRepaired")) == number, "the repair")
             assert len(events(api, "web")) == number
         settled = decide(read_pod(make_validated_pod("web", "10.77.0.2")), Options(reconcile=True), ("10.77.0.2",)).options
         node.until(lambda: is_still(node), "the repair itself is no reason to repair")
@@ -113,7 +111,7 @@ def test_a_pod_that_is_put_right_again_alarms_again_when_it_drifts_again(api, tm
         for number in (1, 2):
             node.until(lambda: is_still(node), "nothing happens")
             pods["web"].run(["iptables", *rule[:2], "-I", *rule[2:]], check=True)
-            node.until(lambda number=number: len(events(api, "web")) == number, "the event", 20)
+            node.until(lambda number=number: len(events(api, "web")) == number, "the event")
             pods["web"].run(["iptables", *rule[:2], "-D", *rule[2:]], check=True)
 
 
@@ -152,9 +150,9 @@ def test_a_pod_that_changes_all_the_time_is_looked_at_seldom_and_holds_up_no_oth
         time.sleep(choose(2, 5))
         assert metric(node, "looks_total") - before <= 2 + (time.monotonic() - begun) / 2
         pods["web"].run(CHANGES["rule deleted"], check=True)
-        assert await_event(node, api, "web") < LONG
+        await_event(node, api, "web")
         pods["noisy"].run(CHANGES["rule deleted"], check=True)  # among all that is dropped
-        assert await_event(node, api, "noisy") < 5.0 + LONG
+        await_event(node, api, "noisy")
 
 
 
@@ -189,7 +187,7 @@ def test_a_pod_that_goes_is_let_go(api, tmp_path, require_netns, way):
             api.drop(make_validated_pod("web", "10.77.0.2"))
         else:
             subprocess.run(["umount", "--lazy", path], check=True)  # as runtimes do
-        node.until(lambda: netlink_sockets(node) == 3, "its sockets are closed", 10)
+        node.until(lambda: netlink_sockets(node) == 3, "its sockets are closed")
 
 
 def test_an_agent_that_is_started_again_watches_the_pods_that_were_programmed(api, tmp_path, require_netns):
@@ -200,7 +198,7 @@ def test_an_agent_that_is_started_again_watches_the_pods_that_were_programmed(ap
         await_event(node, api, "web")  # what happened while there was no agent is seen first
         node.until(lambda: is_still(node), "nothing happens")
         pods["web"].run(CHANGES["rule added"], check=True)
-        node.until(lambda: metric(node, "drift_total") == 2, "the next change", 20)
+        node.until(lambda: metric(node, "drift_total") == 2, "the next change")
 
 
 def test_it_can_be_left_to_sweeps(api, tmp_path, require_netns):

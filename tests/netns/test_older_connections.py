@@ -192,7 +192,7 @@ def test_a_proxy_that_runs_as_root_is_known_by_its_group(pod, stack):
     listener.listen()
     process = stack.enter_context(pod.popen([sys.executable, "-I", "-S", "-c", HOLD, CLIENT[4], str(OUT)], uid=0, gid=PROXY_ID, stdin=subprocess.PIPE))
     accepted = stack.enter_context(listener.accept()[0])
-    accepted.settimeout(10)
+    accepted.settimeout(60)
     assert accepted.recv(1) == b"1"
     done = apply_in(pod, Options.from_argv([*RULES, "-m", "TPROXY", "--backend", "iptables-nft", "--reset-existing"]))
     assert done.notes == ()
@@ -224,7 +224,7 @@ def test_a_resolver_that_keeps_its_port_asks_the_proxy_once_its_flow_is_forgotte
     start_servers(pod)
     with pod.entered(), creating_as(APP_ID, APP_ID):
         resolver = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-    resolver.settimeout(10)
+    resolver.settimeout(60)
     resolver.connect((CLIENT[4], 53))
     assert ask(resolver) == "outside"
     apply_in(pod, Options.from_argv(arguments))

@@ -20,7 +20,7 @@ SCRIPT = 'mount --make-rprivate / && mount --bind "$1" "$2" && ip link set lo up
 
 def run(source, target, *words):
     return subprocess.run(
-        ["unshare", "-n", "-m", "bash", "-c", SCRIPT, "-", str(source), target, *MAIN, *words], capture_output=True, text=True, timeout=60, check=False
+        ["unshare", "-n", "-m", "bash", "-c", SCRIPT, "-", str(source), target, *MAIN, *words], capture_output=True, text=True, check=False
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import socket
@@ -246,8 +247,13 @@ RARE = 7411  # a port that nobody else asks for at the moment
 
 @pytest.fixture
 def kernel_log():
-    """The machine's log from here on; it hears pods for the time of the test, as before afterwards."""
+    """The machine's log from here on; it hears pods for the time of the test, as before afterwards.
+
+    One test at a time has it, in a second run of the tests too: all ask for the same port, and each sets back the machine's setting.
+    """
     try:
+        lock = os.open(ALL_PODS, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of the setting itself, until it is closed
         before = ALL_PODS.read_text()
         log = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
@@ -263,6 +269,7 @@ def kernel_log():
         os.close(log)
         if ALL_PODS.read_text() != before:
             ALL_PODS.write_text(before)
+        os.close(lock)
 
 
 def reported(log):

@@ -58,7 +58,7 @@ def test_runs_at_the_same_time_end_as_one(pod, variant, runs):
     wanted = state(pod)
     remove_in(pod)
 
-    processes = [start_tool(pod, *TPROXY, "--backend", variant) for _ in range(runs)]
+    processes = [start_tool(pod, *TPROXY, "--backend", variant, "--lock-timeout", "4m") for _ in range(runs)]
     said = [end(process) for process in processes]
 
     assert [process.returncode for process in processes] == [0] * runs, said

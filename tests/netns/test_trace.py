@@ -67,7 +67,7 @@ def read_packet(process: Running) -> dict:
 
 def end(process: Running) -> int:
     """The exit code of a run that comes to its end by itself."""
-    process.communicate(timeout=60)
+    process.communicate()
     return process.returncode
 
 
@@ -159,7 +159,7 @@ def test_a_foreign_rule_before_ours_is_predicted_and_met_and_its_comment_command
     while not process.stderr.readline().startswith(WAITS):
         pass
     assert call(pod).server == "outside"
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 0
     assert "--dport 80" in out
     assert "with comment" in out
@@ -223,7 +223,7 @@ def test_rules_that_are_replaced_meanwhile_are_read_anew(pod, backend):
         first = read_packet(process)
         assert call(pod).server == "outside"
         second = read_packet(process)
-        process.wait(timeout=60)
+        process.wait()
     assert first["verdict"] == second["verdict"] == "direct"
     assert first["agrees"] is None
     assert "replaced" in first["notes"][-1]
@@ -238,7 +238,7 @@ def test_a_signal_ends_it_and_nothing_is_left(pod, backend, number):
         with tracing(place, "--to", f"{OUTSIDE}:80", *words) as process:
             assert "netinit-trace" in tables(pod)
             process.send_signal(number)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate()
         assert process.returncode == 1
         assert "no packet that begins such a connection was seen" in err
         assert "Traceback" not in err

@@ -39,7 +39,7 @@ EXACT = 0.3  # of the options, have Istio's rules alone
 CLIENT = {4: "10.77.0.1", 6: "fd77::1"}
 POD, OUTSIDE = {4: "10.77.0.2", 6: "fd77::2"}, {4: "203.0.113.7", 6: "2001:db8::7"}
 PAUSE = 0.005  # seconds between two connections of a stream
-PATIENCE = 10.0  # seconds after which a connection counts as hung
+PATIENCE = 60.0  # seconds after which a connection counts as hung
 TOTAL_RETRANS = 100  # the place of tcpi_total_retrans in struct tcp_info, linux/tcp.h
 HELD = 5  # connections of a stream that each step leaves open
 

@@ -193,7 +193,7 @@ def outside(*arguments):
 
 def run_outside(prefix, *arguments):
     """The same, started in full, by a prefix: whoever joins a pod's users reads files as one of them from there on."""
-    return subprocess.run([*prefix, *TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run([*prefix, *TOOL, *arguments], env={"PATH": FOLDERS}, capture_output=True, text=True, check=False)
 
 
 @variants

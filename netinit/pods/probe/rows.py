@@ -1,8 +1,9 @@
 """Send the probes, read their paths from connection tracking, and compare them with the simulator.
 
-Each is the first packet of a connection, as a chosen user, and needs no answer. TCP: a SYN through a raw socket, which the
-owner match, connection tracking and NAT treat like any; the kernel resets an answer, so no program notices. UDP: an empty
-datagram.
+Each is the first packet of a connection, as a chosen user, and needs no answer. It is sent through a raw socket, which the owner
+match, connection tracking and NAT treat like any. TCP: a SYN; the kernel resets an answer, so no program notices. UDP: an empty
+datagram with a wrong checksum, which the kernel looks at only when it delivers it, to nobody: a program's answer might come
+after the entry is deleted, and make another.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import socket
 import struct
 import time
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ from netinit.base.errors import BackendUnavailableError, NamespaceError, Netinit
 from netinit.base.net import IPV4, IPV6, Family, join_host
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import NUMBERS, advise
-from netinit.kernel.conntrack import Event, Watch, delete_entry
+from netinit.kernel.conntrack import Event, Watch, delete_entry, list_entries
 from netinit.kernel.netlink import NETLINK_NETFILTER, Netlink
 from netinit.kernel.sockets import creating_as
 from netinit.options import OFF, REJECT, TPROXY, Options, SettledOptions
@@ -42,6 +43,8 @@ from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, UNKNOWN
 # Seconds after which a packet counts as dropped, and seconds without an event after every probe has one. Unexpected results
 # are probed again with the slower values, because a busy machine may be late.
 QUICK, SLOW = (0.4, 0.05), (0.6, 0.2)
+_AT_ONCE = 0.001  # seconds that what is there already takes
+_MAX_LATE = 2000  # events read after that time, of those that came while others had the processor: a probe has some 6
 SYN = 0x02
 HOPS = 1  # packets that leave the pod stop at the first router
 CHECKSUM_OFFSET = 16
@@ -218,20 +221,27 @@ def _watch(sockets: Sequence[Sent], patience: float, quiet: float) -> None:
             for one in sockets:
                 with suppress(PermissionError):  # OUTPUT dropped it; there will be no event
                     one.send()
-            deadline = time.monotonic() + patience
-            while (left := deadline - time.monotonic()) > 0:
-                complete = all(one.events for one in sockets)
-                found = list(watch.read(min(left, quiet)))
-                if complete and not found:
-                    break
+            deadline, late = time.monotonic() + patience, 0
+            while late < _MAX_LATE:
+                late += time.monotonic() >= deadline
+                found = list(watch.read(_AT_ONCE if late else quiet))
                 for event in found:
                     if event.original in sent:
                         sent[event.original].events.append(event)
+                if not found and (late or all(one.events for one in sockets)):
+                    break
         finally:
-            with Netlink(NETLINK_NETFILTER) as link:
-                for one in sockets:
-                    if one.events and not one.events[-1].destroyed:
-                        delete_entry(link, one.events[-1])
+            _forget(sent)
+
+
+def _forget(sent: Mapping[tuple[int, str, int, str, int], Sent]) -> None:
+    """Delete the entries of all probes, and of those without an event, which may come later, what there is."""
+    known = [one.events[-1] for one in sent.values() if one.events and not one.events[-1].destroyed]
+    with Netlink(NETLINK_NETFILTER) as link:
+        if not all(one.events for one in sent.values()):
+            known += [entry for entry in list_entries(link) if entry.original in sent and not sent[entry.original].events]
+        for entry in known:
+            delete_entry(link, entry)
 
 
 def _predict(sent: Sent, ruleset: Ruleset, around: Surroundings) -> Trace:
@@ -347,6 +357,9 @@ class Sent:
         """A SYN; where a raw socket sends it over IPv6, the kernel computes its checksum once more."""
         return make_syn(self.ask.family, (self.source, self.source_port), (self.ask.destination, self.ask.port))
 
+    def _datagram(self) -> bytes:
+        return make_datagram(self.ask.family, (self.source, self.source_port), (self.ask.destination, self.ask.port))
+
 
 class ProbeSocket(Sent):
     """A user's socket, ready to send the first packet of a connection.
@@ -356,10 +369,9 @@ class ProbeSocket(Sent):
 
     def __init__(self, ask: Ask) -> None:
         super().__init__(ask)
-        kind = (socket.SOCK_RAW, socket.IPPROTO_TCP) if self.is_tcp else (socket.SOCK_DGRAM, socket.IPPROTO_UDP)
         with creating_as(ask.uid, ask.gid):
-            self._sender = socket.socket(ask.family.number, *kind)
-        self._reserved = socket.socket(ask.family.number, socket.SOCK_STREAM) if self.is_tcp else self._sender
+            self._sender = socket.socket(ask.family.number, socket.SOCK_RAW, socket.IPPROTO_TCP if self.is_tcp else socket.IPPROTO_UDP)
+        self._reserved = socket.socket(ask.family.number, socket.SOCK_STREAM if self.is_tcp else socket.SOCK_DGRAM)
         try:
             self._prepare()
         except BaseException:
@@ -379,15 +391,14 @@ class ProbeSocket(Sent):
             sender.setsockopt(socket.SOL_IP, socket.IP_TTL, HOPS)
         if ask.source:
             sender.bind((ask.source, 0))
-        sender.connect((ask.destination, 0 if self.is_tcp else ask.port))
+        sender.connect((ask.destination, 0))
         self.source = str(sender.getsockname()[0])
-        if self.is_tcp:
-            self._reserved.bind((self.source, 0))  # reserves the port while this socket is open
+        self._reserved.bind((self.source, 0))  # reserves the port while this socket is open
         self.source_port = int(self._reserved.getsockname()[1])
 
     def send(self) -> None:
         """Send the packet. Raises OSError."""
-        self._sender.send(self._segment() if self.is_tcp else b"")
+        self._sender.send(self._segment() if self.is_tcp else self._datagram())
 
     def close(self) -> None:
         """Close the sockets."""
@@ -410,7 +421,19 @@ class NeighbourProbe(Sent):
 
 def make_syn(family: Family, source: tuple[str, int], destination: tuple[str, int]) -> bytes:
     """The TCP header of a first packet."""
-    segment = struct.pack("!HHIIBBH", source[1], destination[1], random.getrandbits(32), 0, 5 << 4, SYN, 64240)
-    ends = b"".join([socket.inet_pton(family.number, one) for one, _ in (source, destination)])
-    pseudo = ends + (struct.pack("!HH", socket.IPPROTO_TCP, 20) if family is IPV4 else struct.pack("!II", 20, socket.IPPROTO_TCP))
-    return segment + struct.pack("!HH", checksum(pseudo + segment), 0)
+    segment = struct.pack("!HHIIBBHI", source[1], destination[1], random.getrandbits(32), 0, 5 << 4, SYN, 64240, 0)
+    return segment[:16] + struct.pack("!HH", _sum_up(family, source[0], destination[0], socket.IPPROTO_TCP, segment), 0)
+
+
+def make_datagram(family: Family, source: tuple[str, int], destination: tuple[str, int]) -> bytes:
+    """An empty UDP datagram that the kernel delivers to nobody: its checksum is wrong, and not 0, which says that there is none."""
+    datagram = struct.pack("!4H", source[1], destination[1], 8, 0)
+    wrong = _sum_up(family, source[0], destination[0], socket.IPPROTO_UDP, datagram) ^ 1
+    return datagram[:6] + struct.pack("!H", wrong or 2)
+
+
+def _sum_up(family: Family, source: str, destination: str, protocol: int, segment: bytes) -> int:
+    """The checksum of a segment that has 0 in its place."""
+    ends = b"".join([socket.inet_pton(family.number, one) for one in (source, destination)])
+    pseudo = struct.pack("!HH", protocol, len(segment)) if family is IPV4 else struct.pack("!II", len(segment), protocol)
+    return checksum(ends + pseudo + segment)

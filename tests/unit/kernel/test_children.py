@@ -153,6 +153,40 @@ def test_a_child_can_answer_and_go_on_and_each_failure_is_its_own():
     assert "test_children.py" in found[3].trace
 
 
+def test_a_child_is_awaited_that_dies_after_its_pipe_has_ended_and_its_deadline_is_over():
+    """As one that was killed does on a busy machine: the kernel closes its files before it has ended."""
+    begun, begin = os.pipe()
+    go, tell = os.pipe()
+
+    def die(answer):
+        os.close(answer.descriptor)
+        os.write(begin, b"x")
+        os.read(go, 1)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with children.start(die, seconds=0, what="a server", kept=(begin, go)) as server:
+        os.read(begun, 1)
+        os.write(tell, b"x")
+        with pytest.raises(ChildLostError) as raised:
+            server.receive()
+    assert (raised.value.how, raised.value.signal) == ("was killed by signal 9", 9)
+    for descriptor in (begun, begin, go, tell):
+        os.close(descriptor)
+
+
+def test_a_child_that_goes_on_without_its_pipe_is_awaited_for_a_bounded_time(monkeypatch):
+    monkeypatch.setattr(children, "_EXITING", 10**7)
+
+    def hide(answer):
+        os.close(answer.descriptor)
+        time.sleep(60)
+
+    with children.start(hide, seconds=1000, what="a server") as server, pytest.raises(ChildLostError, match=r"^a server: its process gave no answer$") as raised:
+        server.receive()
+    assert (raised.value.how, raised.value.signal) == ("", 0)
+
+
 def test_a_child_that_became_somebody_else_dies_with_its_parent():
     reader, writer = os.pipe()
     middle = os.fork()

@@ -223,9 +223,9 @@ async def cached(client, enough, **more):
     cache = Cache(client, CONFIG_MAPS, "ns", changed=changed.set, **more)
     running = asyncio.create_task(cache.run())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not enough(cache):
-                await asyncio.wait_for(changed.wait(), 20)
+                await asyncio.wait_for(changed.wait(), 60)
                 changed.clear()
     finally:
         running.cancel()

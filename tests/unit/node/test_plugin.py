@@ -77,7 +77,7 @@ def agent(folder, *answers, heard=None):
                     for one in descriptors:
                         os.close(one)
                     if answer is None:
-                        over.wait(20)
+                        over.wait(60)
                     else:
                         peer.sendall(answer)
 
@@ -340,7 +340,7 @@ def test_an_agent_that_hangs_is_given_up_after_the_time_of_the_settings(plugin, 
         set_plugin(plugin, path, seconds=1)
         begun = time.monotonic()
         assert ask(plugin, "ADD")[1]["code"] == 11
-        assert 0.9 < time.monotonic() - begun < 10
+        assert 0.9 < time.monotonic() - begun < 25, "not after the 30 s of a plugin without settings"
 
 
 def test_a_socket_with_a_path_that_no_socket_can_have_is_as_good_as_none(plugin):

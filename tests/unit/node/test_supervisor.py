@@ -122,7 +122,7 @@ def test_a_process_that_is_lost_is_started_again_more_slowly_each_time_and_at_on
 
 
 def test_a_signal_is_heard_while_a_start_waits(monkeypatch):
-    machine = Machine(monkeypatch, *[(LOST, 0)] * 3, ("signal", 0))
+    machine = Machine(monkeypatch, *[(LOST, 0)] * 3)  # a fourth process would have no way to end
     machine.stops_at = 6.0  # in the third pause, which begins at 4 s
     assert supervisor.run(SETTINGS) == 0
     assert machine.now == 6.0

@@ -83,7 +83,7 @@ def drain(sockets):
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - of code that has no event for it
             await asyncio.sleep(0.005)
 

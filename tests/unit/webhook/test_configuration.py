@@ -106,7 +106,7 @@ def follow(api, until):
     async def run():
         cluster = WatchedCluster(api, settings, state, config=ConfigLoader(Settings(), state, lambda *_: None), certificates=None)
         task, *others = map(asyncio.create_task, cluster.tasks(asyncio.Queue()))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not until(state):
                 assert not task.done(), task
                 await asyncio.sleep(0.01)

@@ -76,7 +76,7 @@ def written(api, *offered):
         (task,) = map(asyncio.create_task, cluster.tasks(asyncio.Queue()))
         for one in offered:
             state.pod_events.offer(one)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (state.notices or len(api.events) == len(offered)):  # noqa: ASYNC110 - the server sets no event for tests
                 await asyncio.sleep(0.01)
         task.cancel()
@@ -105,7 +105,7 @@ def told_unready(api, *reasons, pod_name="netinit-webhook-1"):
         tasks = [asyncio.create_task(one) for one in cluster.tasks(asyncio.Queue(), queue)]
         for reason in reasons:
             await queue.put(reason)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (state.notices or len(api.events) == len(reasons)):  # noqa: ASYNC110 - the server sets no event for tests
                 await asyncio.sleep(0.01)
         for task in tasks:

@@ -11,7 +11,7 @@ from netinit.base.net import IPV4, IPV6, parse_address
 from netinit.kernel.conntrack import Event
 from netinit.options import Options, offline
 from netinit.pods.probe.matrix import INBOUND, OUTBOUND, Ask
-from netinit.pods.probe.rows import Sent, _judge, _predict, make_syn
+from netinit.pods.probe.rows import Sent, _judge, _predict, make_datagram, make_syn
 from netinit.rules.layouts import plan
 from netinit.rules.packet_inputs import Surroundings
 from netinit.simulate.ruleset import load_plan
@@ -141,9 +141,30 @@ def test_the_first_packet_has_both_ports_and_a_checksum_that_the_receiver_takes(
     segment = make_syn(family, (ends[0], 40000), (ends[1], 80))
     source, destination, _, answer, offset, flags, window, _, urgent = struct.unpack("!HHIIBBHHH", segment)
     assert (source, destination, answer, offset >> 4, flags, window, urgent, len(segment)) == (40000, 80, 0, 5, 2, 64240, 0, 20)
+    assert sum_up(family, ends, 6, segment) == 0xFFFF
+
+
+@pytest.mark.parametrize("family", [IPV4, IPV6], ids=["IPv4", "IPv6"])
+def test_no_datagram_is_one_that_the_kernel_delivers(family):
+    """Of none the checksum is right, nor 0, which IPv4 takes for none: not even where the right one is next to it."""
+    ends = ("10.1.1.1", "192.0.2.1") if family is IPV4 else ("fd00::1", "2001:db8::1")
+    right = struct.unpack("!4H", make_datagram(family, (ends[0], 0), (ends[1], 53)))[3] ^ 1
+    found = {}
+    for port in (0, 40000, 65535, *range(right - 4, right + 4)):  # which lower the right one by as much
+        datagram = make_datagram(family, (ends[0], port), (ends[1], 53))
+        source, destination, length, found[port] = struct.unpack("!4H", datagram)
+        assert (source, destination, length, len(datagram)) == (port, 53, 8, 8)
+        assert sum_up(family, ends, 17, datagram) != 0xFFFF
+    assert 0 not in found.values()
+    assert found[right - 1] == 2, "where the right one is 1"
+
+
+def sum_up(family, ends, protocol, segment):
+    """What the receiver makes of a segment: 0xFFFF if its checksum is right."""
     addresses = b"".join([socket.inet_pton(family.number, parse_address(one)) for one in ends])
-    pseudo = addresses + (struct.pack("!BBH", 0, 6, 20) if family is IPV4 else struct.pack("!I3xB", 20, 6))
-    total = sum(struct.unpack(f"!{(len(pseudo) + 20) // 2}H", pseudo + segment))
+    length = len(segment)
+    pseudo = addresses + (struct.pack("!BBH", 0, protocol, length) if family is IPV4 else struct.pack("!I3xB", length, protocol))
+    total = sum(struct.unpack(f"!{(len(pseudo) + length) // 2}H", pseudo + segment))
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
-    assert total == 0xFFFF
+    return total
