@@ -40,8 +40,8 @@ def command(options: CheckFlags) -> int:
     Checks the webhooks' selectors, the host network, namespace, label, annotation, and the injector's selectors and policy, and
     shows what would change the result and what the pod's rules will do. For `netinit inject` itself, use its --explain.
 
-    Exit codes: 0 every object is injected or already was, 1 one is refused or cannot be read, 2 wrong options, 3 one is
-    left out.
+    Exit codes: 0 every object is injected or already was, 1 one is refused, cannot be read, or it is not known what it gets, 2 wrong
+    options, 3 one is left out.
     """
     return check(options)
 
@@ -72,7 +72,7 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
     selection.check("the input")
     found = {"objects": [dataclasses.asdict(one) for one in verdicts]}
     answer_either(found, _table(verdicts, webhooks=not manually), as_json=flags.as_json)
-    if any(one.error for one in verdicts):
+    if any(one.error or one.doubt for one in verdicts):
         return REFUSED
     return LEFT_OUT if any(not (one.injected or one.already) for one in verdicts) else INJECTED
 
@@ -130,10 +130,10 @@ def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
-    reason = verdict.error.partition("\n")[0] or verdict.reason
+    reason = verdict.error.partition("\n")[0] or verdict.doubt or verdict.reason
     mark = "already" if verdict.already else "✔" if verdict.injected else "✘"
-    if verdict.error:
-        mark = "refused"
+    if verdict.error or verdict.doubt:
+        mark = "refused" if verdict.error else "?"
     return escape(_title(verdict)), escape(verdict.webhook or "-"), escape(verdict.revision or "-"), mark, reason
 
 
@@ -146,6 +146,7 @@ def _details(verdict: Verdict) -> list[str]:
     printed = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
     for title, items in (
         ("warning", verdict.warnings), ("refused", split_message(verdict.error) if verdict.error else ()),
+        ("not known", [verdict.doubt] if verdict.doubt else ()),
         ("to change it", verdict.remedies), ("interception", verdict.interception), ("note", verdict.findings),
     ):  # fmt: skip
         printed += [f"  {title}: {item}" for item in items]

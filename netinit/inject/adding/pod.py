@@ -158,7 +158,8 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
     for name in chosen:
         if name not in config.templates:
             known = ", ".join(sorted(config.templates))
-            raise InjectionError(f"requested template {shown(name)} not found; the configuration has {known}")
+            whose = "netinit's own configuration" if config.is_own else "the configuration"
+            raise InjectionError(f"requested template {shown(name)} not found; {whose} has {known}")
     return tuple(chosen)
 
 

@@ -81,7 +81,7 @@ Pod "three"
 AMBIENT = """
 apiVersion: v1
 kind: Pod
-metadata: {name: quiet, annotations: {ambient.istio.io/redirection: enabled, netinit.io/accepted-findings: "NI102 = ambient"}}
+metadata: {name: quiet, annotations: {ambient.istio.io/redirection: enabled}}
 spec: {containers: [{name: app}]}
 """
 
@@ -93,7 +93,7 @@ def test_what_is_by_design_is_a_note_that_fails_nothing(run, tmp_path, words):
     done = run(f"netinit lint {file} {words}")
     assert done.code == 0
     assert f'  {file}:4:12: note NI109: may keep NET_RAW: "app"; since Linux 5.17 ' in done.out
-    assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod, 1 accepted; netinit help CODE explains them\n")
+    assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod; netinit help CODE explains them\n")
     done = run(f"netinit audit {file}")
     assert 'note: Pod "quiet": may keep NET_RAW: "app"; ' in done.err
 
