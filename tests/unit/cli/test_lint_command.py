@@ -176,3 +176,18 @@ def test_minimal_prints_a_line_of_options_for_each_pod_that_programs_rules(run, 
 def test_minimal_has_no_findings_to_judge_or_format(run, words):
     done = run(f"netinit lint --minimal {words}")
     assert (done.code, done.out, done.err) == (2, "", f"netinit: {MINIMAL}\n")
+
+
+def test_a_stdin_that_is_closed_is_said_to_be(run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)  # as Python has it where the shell closed it: netinit lint - <&-
+    linted = run("netinit lint -")
+    assert (linted.code, "stdin: error NI110: cannot be read: stdin is closed" in linted.out) == (1, True)
+    injected = run("netinit inject -f -")
+    assert (injected.code, "stdin is closed" in injected.err) == (1, True)
+
+
+def test_objects_of_a_json_stream_are_checked_where_they_stand(run, tmp_path):
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"hostNetwork": name == "b", "containers": []}} for name in "ab"]
+    (tmp_path / "pods.json").write_text("".join(f"{json.dumps(one)}\n" for one in pods))
+    found = json.loads(run(f"netinit lint --json --assume injected {tmp_path}/pods.json").out)["findings"]
+    assert [(one["code"], one["line"], one["pod"]) for one in found if one["code"] == "NI101"] == [("NI101", 2, 'Pod "b"')]
