@@ -27,7 +27,7 @@ from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
 from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
-from netinit.questions.lint import lint
+from netinit.questions.lint import NO_EFFECT, lint
 
 INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
 
@@ -78,7 +78,9 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
 
 
 def _lint(options: Options) -> Iterator[str]:
-    return map(str, lint(options.settle(offline())))  # whether the pod will have IPv6 is unknown
+    found = lint(options.settle(offline()))  # whether the pod will have IPv6 is unknown
+    of_resolv_conf = (NO_EFFECT, "--redirect-dns")  # of this machine; the kubelet writes the pod's, with the cluster's name servers
+    return (str(one) for one in found if options.dns_servers or (one.kind, one.option) != of_resolv_conf)
 
 
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:

@@ -19,9 +19,10 @@ from netinit.inject.adding.settings import Namespace
 from netinit.inject.deciding.decision import DecisionStep, decide
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import REDIRECTION, joins_ambient
+from netinit.inject.deciding.pod_security import pod_security_findings
 from netinit.inject.deciding.podfile import BY_AGENT, INJECTED, LEFT_OUT, NOT_KNOWN, FuturePod
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook, firing
-from netinit.inject.deciding.warnings import uses_host_network
+from netinit.inject.deciding.warnings import ERROR, WARNING, uses_host_network
 from netinit.inject.deciding.webhooks import (
     DATAPLANE_LABEL,
     DEFAULT_REVISION,
@@ -96,16 +97,18 @@ class Injector:
     def inject(self, one: Workload, reason: str) -> FuturePod:
         """Return the pod with what injection adds. Raises OptionError if the injector would refuse it."""
         pod, name = one.created_pod(), one.namespace or "default"
+        labels = self.namespaces.get(name)
         if becomes_gateway(pod, self.config):
             return FuturePod(outlook=INJECTED, pod=as_gateway(pod), reason=f"{reason}; template {GATEWAY}")
         if doubt := explain_doubt(pod, self.config):
             return FuturePod(outlook=NOT_KNOWN, pod=pod, reason=doubt)
         try:
-            result = inject_pod(pod, self.config, namespace=Namespace(name=name, labels=self.namespaces.get(name)), owner=one.owner)
+            result = inject_pod(pod, self.config, namespace=Namespace(name=name, labels=labels), owner=one.owner)
         except InjectionError as error:
             raise OptionError(*split_message(str(error))) from None
-        ignored = injection_warnings(pod)
-        return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings, findings=ignored)
+        severity = WARNING if self.config.is_own else ERROR  # of another installation, a CNI plugin may be a part
+        found = (*pod_security_findings(result, name, labels or {}, severity), *injection_warnings(pod))
+        return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings, findings=found)
 
     @cached_property
     def settings(self) -> dict[str, str]:

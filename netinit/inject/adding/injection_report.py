@@ -31,6 +31,7 @@ from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.metadata_findings import annotation_findings
+from netinit.inject.deciding.pod_security import pod_security_findings
 from netinit.inject.deciding.podfile import describe_other_proxy
 from netinit.inject.deciding.usual_webhooks import find_obstacles, firing
 from netinit.inject.deciding.warnings import ARGUMENTS, NOT_PROGRAMMED, pod_findings
@@ -107,7 +108,7 @@ def judge(
     adds = injected and by_others is None
     try:
         result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner) if adds else None
-        outcome = by_others or _outcome(pod, result, lint)
+        outcome = by_others or _outcome(pod, result, lint, namespace)
     except InjectionError as error:
         result, outcome = None, {"error": str(error)}
     if already := read_status(pod) is not None:
@@ -195,13 +196,14 @@ def _obstacles(webhooks: Sequence[Webhook], labels: Mapping[str, str], pod_label
     return tuple(f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest)
 
 
-def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[str]]) -> dict[str, Any]:
+def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[str]], namespace: Namespace) -> dict[str, Any]:
     """Return the verdict's interception and findings for a pod and what it became; None if it is left out."""
     if result is None:
         return {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != NOT_PROGRAMMED)}
     spec = mapping(result.get("spec"))
     reported = {NOT_PROGRAMMED, ARGUMENTS}  # by the interception
-    findings = [str(finding) for finding in pod_findings(result) if finding.kind not in reported] + _probe_findings(pod, spec)
+    found = (*pod_security_findings(result, namespace.name, namespace.labels or {}), *pod_findings(result))
+    findings = [str(finding) for finding in found if finding.kind not in reported] + _probe_findings(pod, spec)
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         return {"interception": ("nothing is intercepted: the template adds no istio-init",), "findings": tuple(findings)}

@@ -303,7 +303,8 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
         what = ": its outbound traffic counts as the proxy's and is not captured"
         if not is_captured:
             what = " in an injected pod: its outbound traffic would not be captured"
-        severity = ERROR if is_captured else WARNING
+        goes_on = any(one.get("name") == name for one in applications_of(spec, init))
+        severity = ERROR if is_captured and goes_on else WARNING
         yield PodFinding(kind=PROXY_OWNER, severity=severity, subject=name, text=f"{who}{what}; choose another {field}")
 
 
@@ -324,10 +325,12 @@ def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
 def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tuple[str, str], ...]:
     """Return containers that run as the proxy's `uid N` or `gid N`, as pairs: their traffic counts as the proxy's.
 
-    Init containers that end are left out: before the proxy runs, only its user has a network, so this is intended.
+    Init containers that end count behind a native proxy alone: before the proxy runs, only its user has a network: it is intended.
     """
-    proxy = find_unnamed_proxy(spec, init, options)
+    proxy, starting = find_unnamed_proxy(spec, init, options), named(spec.get("initContainers"))
     applications = [one for one in applications_of(spec, init) if one is not proxy]
+    behind = itertools.dropwhile(lambda one: one.get("name") != PROXY, starting)
+    applications += [one for one in behind if one.get("name") not in {PROXY, CORE_DUMP} and one.get("restartPolicy") != "Always"]
     owned = [(one, owner) for one in applications if (owner := _proxy_owner(one, spec, options))]
     return tuple((string(one.get("name")), owner) for one, owner in owned)
 

@@ -736,3 +736,10 @@ def test_a_configuration_is_checked_without_manifests(folder):
     both = run(inject.command, "--check-config", "-f", folder / "a.yaml")
     assert isinstance(both.exception, OptionError)
     assert "--check-config: needs no manifests" in str(both.exception)
+
+
+def test_the_name_servers_of_this_machine_are_none_of_the_pods():
+    captured = POD.replace("metadata: {", 'metadata: {annotations: {proxy.istio.io/config: "proxyMetadata: {ISTIO_META_DNS_CAPTURE: \'true\'}"}, ', 1)
+    assert captured != POD
+    (found,) = explained(stdin=captured)
+    assert not [text for text in found["findings"] if "resolv.conf" in text]

@@ -178,6 +178,13 @@ def test_the_only_container_with_the_proxys_user_is_an_application():
     assert kinds(pod(containers=[container("app", 1337)])) == [(ERROR, "proxy-owner", "app")]
 
 
+@pytest.mark.parametrize(("early", "late", "found"), [(1337, None, []), (None, 1337, ["late"]), (1337, 1337, ["late"]), (None, 5, [])])
+def test_an_init_container_behind_a_native_proxy_has_a_network_and_no_reason_for_the_proxys_user(early, late, found):
+    proxy = container("istio-proxy", 1337, restartPolicy="Always")
+    tree = pod(inits=[init(), container("early", early), proxy, container("enable-core-dump", 1337), container("late", late)], containers=[container("app")])
+    assert [(one.severity, one.subject) for one in pod_findings(tree) if one.kind.name == "proxy-owner"] == [(WARNING, name) for name in found]
+
+
 def test_a_sidecar_among_the_init_containers_counts_as_an_application():
     sidecar = container("logs", 1337, restartPolicy="Always")
     assert (ERROR, "proxy-owner", "logs") in kinds(pod(inits=[init(), sidecar]))
