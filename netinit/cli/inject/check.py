@@ -21,8 +21,9 @@ from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.injection_report import Verdict, judge
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
+from netinit.inject.deciding.other_makers import describe_other_maker
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
-from netinit.inject.deciding.webhooks import DEFAULT_REVISION, REVISION_LABEL, Webhook, parse_webhooks
+from netinit.inject.deciding.webhooks import DEFAULT_REVISION, REVISION_LABEL, Webhook, parse_injectors
 from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
@@ -70,6 +71,8 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
         except ParseError as error:
             raise ParseError(in_file(name, error)) from error
     selection.check("the input")
+    others = [one for _, tree in trees for one in objects(tree) if not any(True for _ in workloads(one, kinds))]
+    inject_inputs.warn([f"note: {text}" for text in map(describe_other_maker, others) if text])
     found = {"objects": [dataclasses.asdict(one) for one in verdicts]}
     answer_either(found, _table(verdicts, webhooks=not manually), as_json=flags.as_json)
     if any(one.error or one.doubt for one in verdicts):
@@ -110,15 +113,20 @@ def _webhooks(
     revisions: Sequence[str], config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
 ) -> tuple[Webhook, ...]:  # fmt: skip
     """Webhooks from the input, or else the cluster, or else those that the configuration's release installs."""
-    configurations = _items(trees, "MutatingWebhookConfiguration")
-    if not configurations and cluster is not None:
-        configurations = cluster.webhook_configurations()
-    if configurations or cluster is not None:
-        return tuple(webhook for item in configurations for webhook in parse_webhooks(item))
+    found = _injectors(_items(trees, "MutatingWebhookConfiguration"))
+    if not found and cluster is not None:
+        return _injectors(cluster.webhook_configurations())
+    if found:
+        return found
     by_default = mapping(config.values.get("sidecarInjectorWebhook")).get("enableNamespacesByDefault") is True
     if config.classic:
         return early_webhook(by_default=by_default)
     return tuple([webhook for one in revisions for webhook in current_webhooks(one, by_default=by_default)])
+
+
+def _injectors(configurations: Sequence[Tree]) -> tuple[Webhook, ...]:
+    """Those webhooks that inject sidecars: neighbours, such as Linkerd's and Vault's, decide nothing here."""
+    return tuple([webhook for item in configurations for _, webhook in parse_injectors(item)])
 
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:

@@ -30,7 +30,7 @@ from netinit.inject.deciding.decision import Decision, DecisionStep, decide, dec
 from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.metadata_findings import annotation_findings
+from netinit.inject.deciding.metadata_findings import annotation_findings, unread_by_hand
 from netinit.inject.deciding.pod_security import pod_security_findings
 from netinit.inject.deciding.podfile import describe_other_proxy
 from netinit.inject.deciding.usual_webhooks import find_obstacles, firing
@@ -114,7 +114,8 @@ def judge(
     if already := read_status(pod) is not None:
         after = f"the injector would change {'nothing' if result is None or same(pod, result) else 'it'}"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
-    useless = annotation_findings(strings(mapping(pod["metadata"]).get("annotations")), config.known_annotations, workload)
+    useless = [*annotation_findings(strings(mapping(pod["metadata"]).get("annotations")), config.known_annotations, workload)]
+    useless += unread_by_hand(workload, config.known_annotations) if webhooks is None else ()
     return Verdict(
         **of_workload,
         injected=injected,

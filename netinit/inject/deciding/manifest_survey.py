@@ -20,6 +20,7 @@ from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.manifest_places import UNKNOWN, FilePlaces, ObjectPlace, PodPlace, Position
 from netinit.inject.deciding.manifests import ManifestFile, Selection, Workload, located_objects, workload
 from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
+from netinit.inject.deciding.other_makers import UNREAD_PODS, describe_other_maker
 from netinit.inject.deciding.podfile import (
     Foresee,
     ForeseeBy,
@@ -201,6 +202,9 @@ def _judge(
     except ParseError as error:
         yield _unreadable(file, str(error), found.at.find(("spec",)))
         return
+    if one is None and (text := describe_other_maker(found.tree)):
+        at = found.at.find(("metadata", "name"))
+        yield PlacedFinding(PodFinding(kind=UNREAD_PODS, severity=NOTE, text=text), file, at)
     if one is None or one.bare or not selection.takes(one):
         return
     place = PodPlace(found.at, one)

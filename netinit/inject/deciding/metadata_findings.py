@@ -144,6 +144,22 @@ def request_findings(workload: Workload) -> Iterator[PodFinding]:
         )  # fmt: skip
 
 
+def unread_by_hand(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
+    """Yield a finding for what manual injection does not read of a CronJob's pod template: as in Istio, it reads the Job's metadata."""
+    if workload.metadata_path == workload.template_path:
+        return
+    holder, template = ".".join(map(str, workload.metadata_path)), ".".join(map(str, workload.template_path))
+    read = mapping(workload.pod()["metadata"])
+    for field, keys in (("annotations", known), ("labels", frozenset((INJECT,)))):
+        there, here = strings(mapping(workload.template["metadata"]).get(field)), strings(read.get(field))
+        for key in [key for key in there if key in keys and there[key] != here.get(key)][:_MAX_UNKNOWN]:
+            yield PodFinding(
+                kind=MISPLACED_ANNOTATION, path=(field, key),
+                text=f"{field[:-1]} {key}: {quote(there[key])} of {template} has no effect on manual injection, which reads "
+                f"{holder}.metadata; give it there too",
+            )  # fmt: skip
+
+
 def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
     """Yield a finding for each annotation or injection label that belongs on the workload's pod template."""
     on_workload, on_pod = mapping(workload.tree.get("metadata")), mapping(workload.template["metadata"])
