@@ -145,7 +145,7 @@ def request_findings(workload: Workload) -> Iterator[PodFinding]:
 
 
 def unread_by_hand(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
-    """Yield a finding for what manual injection does not read of a CronJob's pod template: as in Istio, it reads the Job's metadata."""
+    """Yield a finding for what manual injection does not read of a CronJob: as in Istio, it reads the Job's metadata."""
     if workload.metadata_path == workload.template_path:
         return
     holder, template = ".".join(map(str, workload.metadata_path)), ".".join(map(str, workload.template_path))
