@@ -63,6 +63,7 @@ _TYPES: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "array": ("a list", lambda value: isinstance(value, list)),
     "string": ("a text", lambda value: isinstance(value, str)),
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
+    "number": ("a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)),
     "integer": ("a whole number", lambda value: isinstance(value, int) and not isinstance(value, bool)),
 }
 _LIMITS: Mapping[str, tuple[type, Callable[[Any, Any], bool], str]] = {  # keyword: what it is for, what holds, and else the problem
@@ -101,7 +102,7 @@ def find_problems(value: Any, schema: Tree, path: Sequence[str] = (), *, whole: 
     shown = quote(value) if isinstance(value, str) else shorten(json.dumps(value, default=str))
     if "anyOf" in schema:
         if all(any(True for _ in find_problems(value, one, path, whole=whole)) for one in schema["anyOf"]):
-            yield f"{name}: {shown} is not of an allowed type"
+            yield f"{name}: {shown} must be {schema['title']}" if "title" in schema else f"{name}: {shown} is not of an allowed type"
         return
     words, is_type = _TYPES.get(str(schema.get("type")), ("", lambda _: True))
     if not is_type(value):
@@ -109,7 +110,7 @@ def find_problems(value: Any, schema: Tree, path: Sequence[str] = (), *, whole: 
         return
     for keyword, (kind, holds, problem) in _LIMITS.items():
         if keyword in schema and isinstance(value, kind) and not holds(value, schema[keyword]):
-            limit = ", ".join(map(str, schema[keyword])) if keyword == "enum" else schema[keyword]
+            limit = ", ".join([str(one) or '""' for one in schema[keyword]]) if keyword == "enum" else schema[keyword]
             given = {"minimum": "any", "maximum": "any", **schema, "value": shown, "number": value, "limit": limit}
             yield f"{name}: {problem.format(**given)}"
             return

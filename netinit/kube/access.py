@@ -1,6 +1,6 @@
 """Finds the API server and credentials: tokens, renewed when they expire, and client certificates.
 
-Search order: the given kubeconfig, KUBECONFIG's first file, the pod's service account, ~/.kube/config. A kubeconfig is
+Search order: the given kubeconfig, the files of KUBECONFIG together, the pod's service account, ~/.kube/config. A kubeconfig is
 trusted as kubectl trusts it: its `exec` starts programs.
 """
 
@@ -29,6 +29,7 @@ from netinit.base.tree import Tree, mapping, sequence, string
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MAX_BYTES = 4 << 20  # bytes of a kubeconfig
+_FILES = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 _TOKEN_SECONDS = 60.0  # until the token is read again; the kubelet renews it minutes before it expires
 _PROGRAM_SECONDS = 60.0  # timeout of a kubeconfig's program
 _UNAUTHORIZED = 401
@@ -61,14 +62,15 @@ class Access:
 def find_access(*, kubeconfig: str = "", context: str = "", environ: Mapping[str, str] | None = None) -> Access:
     """Find the access by arguments, environment or pod. Raises ConfigError."""
     environ = os.environ if environ is None else environ
-    named = kubeconfig or environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    named: list[str] = [kubeconfig] if kubeconfig else [*filter(None, environ.get("KUBECONFIG", "").split(os.pathsep))]
     if named:
-        return of_kubeconfig(Path(named), context)
+        there = [Path(path) for path in named if os.path.exists(path)]  # noqa: PTH110 - Path.exists raises for a name that is too long
+        return of_kubeconfig(*(there or [Path(named[0])]), context=context)
     if _HOST in environ and not context:
         return in_cluster(environ)
     own = Path(environ.get("HOME", "/")) / ".kube" / "config"
     if own.is_file():
-        return of_kubeconfig(own, context)
+        return of_kubeconfig(own, context=context)
     raise ConfigError(
         f"there is no cluster to ask: no kubeconfig is named (--kubeconfig, KUBECONFIG), {own} does not exist, "
         f"and this is not a pod ({_HOST} is not set)"
@@ -105,8 +107,24 @@ class _Texts(yaml.SafeLoader):
     }
 
 
-def of_kubeconfig(path: Path, context: str = "") -> Access:
-    """The access of a kubeconfig's context, by default the current one. Raises ConfigError."""
+def of_kubeconfig(*paths: Path, context: str = "") -> Access:
+    """The access of a context, by default the current one; the first of the files that names a thing counts. Raises ConfigError."""
+    what = f"the kubeconfig {', '.join(quote(str(path)) for path in paths)}"
+    trees = {path: _load(path) for path in paths}
+    name = context or next(filter(None, (string(tree.get("current-context")) for tree in trees.values())), "")
+    if not name:
+        raise ConfigError(f"{what} has no current-context; name one with --context")
+    chosen, _ = _entry(trees, "contexts", "context", name, what)
+    cluster, folder = _entry(trees, "clusters", "cluster", string(chosen.get("cluster")), what)
+    user, folder = _entry(trees, "users", "user", string(chosen["user"]), what) if chosen.get("user") else ({}, folder)
+    try:
+        return _access(cluster, user, folder, string(chosen.get("namespace")) or "default", f"{what}, context {quote(name)}")
+    except (OSError, UnicodeDecodeError, binascii.Error) as error:
+        raise ConfigError(f"{what}: a file or text that it holds cannot be read: {error}") from error
+
+
+def _load(path: Path) -> Tree:
+    """Return what a file holds; nothing of an empty one, as for kubectl. Raises ConfigError."""
     what = f"the kubeconfig {quote(str(path))}"
     try:
         with path.open("rb") as file:
@@ -116,56 +134,50 @@ def of_kubeconfig(path: Path, context: str = "") -> Access:
         raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
-    if len(data) > _MAX_BYTES or not isinstance(tree, dict):
+    if len(data) > _MAX_BYTES or not isinstance(tree, dict | None):
         raise ConfigError(f"{what} is not a kubeconfig: it must be a mapping of at most {_MAX_BYTES >> 20} MiB")
-    name = context or string(tree.get("current-context"))
-    if not name:
-        raise ConfigError(f"{what} has no current-context; name one with --context")
-    chosen = _entry(tree, "contexts", "context", name, what)
-    cluster = _entry(tree, "clusters", "cluster", string(chosen.get("cluster")), what)
-    user = _entry(tree, "users", "user", string(chosen["user"]), what) if chosen.get("user") else {}
-    try:
-        return _access(cluster, user, path, string(chosen.get("namespace")) or "default", f"{what}, context {quote(name)}")
-    except (OSError, UnicodeDecodeError, binascii.Error) as error:
-        raise ConfigError(f"{what}: a file or text that it holds cannot be read: {error}") from error
+    return tree or {}
 
 
-def _entry(tree: Tree, listed: str, key: str, name: str, what: str) -> Tree:
-    for item in sequence(tree.get(listed)):
-        if mapping(item).get("name") == name:
-            return mapping(item.get(key))
-    known = ", ".join(quote(string(mapping(item).get("name"))) for item in sequence(tree.get(listed))) or "none"
+def _entry(trees: Mapping[Path, Tree], listed: str, key: str, name: str, what: str) -> tuple[Tree, Path]:
+    """Return an entry by its name, with the whole paths of the files that it names, and its file's folder. Raises ConfigError."""
+    items = [(mapping(item), path) for path, tree in trees.items() for item in sequence(tree.get(listed))]
+    for item, path in items:
+        if item.get("name") == name:
+            found = mapping(item.get(key))
+            return {**found, **{file: str(path.parent / string(found[file])) for file in _FILES if found.get(file)}}, path.parent
+    known = ", ".join(quote(string(item.get("name"))) for item, _ in items) or "none"
     raise ConfigError(f"{what} has no {key} {quote(name)}; it has {known}")
 
 
-def _access(cluster: Tree, user: Tree, path: Path, namespace: str, origin: str) -> Access:
+def _access(cluster: Tree, user: Tree, folder: Path, namespace: str, origin: str) -> Access:
     server = string(cluster.get("server"))
     if not server.startswith(("https://", "http://")):
         raise ConfigError(f"{origin}: the server {quote(server)} must be a URL that begins with https://")
-    token_file, program = string(user.get("tokenFile")), mapping(user.get("exec"))
+    program = mapping(user.get("exec"))
     command = string(program.get("command"))
     return Access(
         server=server.rstrip("/"),
-        certificate_authority=_pem(cluster, "certificate-authority", path),
+        certificate_authority=_pem(cluster, "certificate-authority"),
         server_name=string(cluster.get("tls-server-name")),
         insecure=cluster.get("insecure-skip-tls-verify") is True,
         token=string(user.get("token")),
-        token_file=str(path.parent / token_file) if token_file else "",
+        token_file=string(user.get("tokenFile")),
         username=string(user.get("username")),
         password=string(user.get("password")),
-        client_certificate=_pem(user, "client-certificate", path),
-        client_key=_pem(user, "client-key", path),
-        program={**program, "command": str(path.parent / command) if "/" in command else command} if command else {},
+        client_certificate=_pem(user, "client-certificate"),
+        client_key=_pem(user, "client-key"),
+        program={**program, "command": str(folder / command) if "/" in command else command} if command else {},
         namespace=namespace,
         origin=origin,
     )
 
 
-def _pem(tree: Tree, key: str, path: Path) -> str:
+def _pem(tree: Tree, key: str) -> str:
     """A certificate or key that the kubeconfig contains (base64) or names."""
     if tree.get(f"{key}-data"):
         return base64.b64decode("".join(string(tree[f"{key}-data"]).split()), validate=True).decode()
-    return (path.parent / string(tree[key])).read_text() if tree.get(key) else ""
+    return Path(string(tree[key])).read_text() if tree.get(key) else ""
 
 
 class Credentials(httpx2.Auth):

@@ -8,7 +8,7 @@ from functools import partial
 
 from netinit.base.errors import NetinitError, OptionError, ParseError
 from netinit.base.sanitize import shorten, split_message
-from netinit.inject.deciding.manifests import ManifestFile
+from netinit.inject.deciding.manifests import ManifestFile, separate_objects
 from netinit.library import safe_files
 from netinit.library.safe_files import STDIN, is_folder
 from netinit.options.declare import is_flag
@@ -68,6 +68,10 @@ def _read_file(name: str, read: Callable[[], bytes]) -> ManifestFile:
         return ManifestFile(name=name, text=text, problem=problem)
 
 
+def _as_documents(file: ManifestFile) -> ManifestFile:
+    return file if file.problem else file.replace(text=separate_objects(file.text))
+
+
 def _text_of(file: ManifestFile) -> str:
     if file.problem:
         raise ParseError(f"{shorten(file.name)}: {file.problem}")
@@ -90,7 +94,7 @@ def read_each(names: Sequence[str], label: str, *, recursive: bool, takes: Takes
         raise OptionError(f"{of_option}'-' is given twice, and stdin can be read once; give it once")
     for name in [path for given in names for path in _matching(given, of_option)]:
         if name == STDIN:
-            yield _read_file(name, partial(safe_files.read, name))
+            yield _as_documents(_read_file(name, partial(safe_files.read, name)))
             continue
         try:
             folder = is_folder(name)
@@ -100,7 +104,7 @@ def read_each(names: Sequence[str], label: str, *, recursive: bool, takes: Takes
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
         found = _files_of(name, of_option, recursive=recursive) if folder else [(name, partial(safe_files.read, name))]
-        yield from [_read_file(file, read) for file, read in found if takes(file)]
+        yield from [_as_documents(_read_file(file, read)) for file, read in found if takes(file)]
 
 
 def _matching(name: str, of_option: str) -> list[str]:

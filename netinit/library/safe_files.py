@@ -41,6 +41,8 @@ def is_folder(name: str) -> bool:
 def read(name: str) -> bytes:
     """Read any readable file, pipes included, or stdin for `-`. Raises OSError, also if it is too long."""
     if name == STDIN:
+        if sys.stdin is None:  # as Python has it where no such descriptor was open at the start
+            raise OSError(errno.EBADF, "stdin is closed")
         return _bounded(sys.stdin.buffer.read(MAX_FILE_BYTES + 1))
     with open(name, "rb") as file:  # noqa: PTH123 - pathlib takes 5 ms to import
         return _bounded(file.read(MAX_FILE_BYTES + 1))

@@ -26,7 +26,7 @@ LIST, SINGLE = ".conflist", (".conf", ".json")
 
 def networks_of(names: Iterable[str]) -> list[str]:
     """Return the files that a runtime takes for networks, in its order: it uses the first."""
-    return sorted(name for name in names if name.endswith((LIST, *SINGLE)) and not name.startswith("."))
+    return sorted(name for name in names if name.endswith((LIST, *SINGLE)))  # hidden ones too: libcni takes them
 
 
 def first_of(names: Iterable[str]) -> str:
@@ -153,7 +153,7 @@ def is_last(text: str) -> bool:
 def _read(text: str, *, single: bool = False) -> tuple[Tree, list[Any]]:
     """Return the list, and its plugins. Raises ConfigError."""
     try:
-        tree = json.loads(text)
+        tree = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"it is not JSON: {explain_json_error(error)}") from None
     if not isinstance(tree, dict):
@@ -166,15 +166,28 @@ def _read(text: str, *, single: bool = False) -> tuple[Tree, list[Any]]:
         raise ConfigError("it has no name")
     if single:
         if not isinstance(tree.get("type"), str):
-            raise ConfigError("it names no plugin (type)")
+            hint = f"; runtimes read lists of plugins only from files named *{LIST}: rename it" if "plugins" in tree else ""
+            raise ConfigError(f"it names no plugin (type){hint}")
         own = {key: value for key, value in tree.items() if key not in ("cniVersion", "name")}
         tree = {"cniVersion": version, "name": tree["name"], "plugins": [own]}
-    plugins = tree.get("plugins")
+    if "plugins" not in tree:
+        raise ConfigError("it has no list of plugins; netinit takes none of the folder of that name beside it for a network")
+    plugins = tree["plugins"]
     if not isinstance(plugins, list) or not all(isinstance(one, dict) and isinstance(one.get("type"), str) for one in plugins):
         raise ConfigError("it has no list of plugins")
     if len(_ours(plugins)) == len(plugins):
         raise ConfigError("it has no plugin that makes a network")
     return tree, plugins
+
+
+def _refuse_constant(word: str) -> None:
+    raise ValueError(f"{word} is no JSON")
+
+
+def folder_of(text: str) -> str:
+    """Return the folder, beside the list, whose plugins libcni 1.3 runs behind the list's; empty for none. Raises ConfigError."""
+    tree = _read(text)[0]
+    return "" if str(tree.get("loadOnlyInlinedPlugins")).lower() == "true" or "/" in tree["name"] else str(tree["name"])
 
 
 def _versions_of(tree: Tree) -> list[Any]:

@@ -117,7 +117,7 @@ class Installer:
                 _act(self.own, Path.unlink)
             changed |= self._drop_copies(every=True)
             wrong = []
-            for path in sorted(self.conf_folder.glob(f"[!.]*{conflist.LIST}")) if self.conf_folder.is_dir() else ():
+            for path in sorted(self.conf_folder.glob(f"*{conflist.LIST}")) if self.conf_folder.is_dir() else ():
                 try:
                     changed |= self._leave(path)
                 except ConfigError as error:
@@ -198,6 +198,11 @@ class Installer:
                     f"{path} also names {named}: both program the pods that both take for theirs, netinit last; "
                     "remove the other's release when all nodes have netinit's agent"
                 )
+            if path is not None and (behind := self._plugins_behind(path)):
+                found["PluginsBehind"] = (
+                    f"after {path}, and so after netinit's plugin, runtimes with libcni 1.3 or later run {', '.join(behind)}: name "
+                    'these in the list\'s "plugins" instead, or set "loadOnlyInlinedPlugins": true there'
+                )
             first = self._first() if self.own_list and path is not None else None
             if self.own_list and first != self.own_list and first is not None and self.own_list.exists():
                 found["OwnListPreceded"] = (
@@ -207,6 +212,11 @@ class Installer:
         except ConfigError:  # the state says it
             return found
         return found
+
+    def _plugins_behind(self, path: Path) -> list[str]:
+        """Return the files of plugins that a runtime runs after those of the list. Raises ConfigError."""
+        name = conflist.folder_of(_read(path)) if path.suffix == conflist.LIST else ""
+        return sorted(map(str, (self.conf_folder / name).glob("*.conf"))) if name else []
 
     def watched(self) -> list[Path]:
         """Return the files and folders whose changes may undo the installation."""
@@ -258,7 +268,7 @@ class Installer:
 
     def _find_copies(self) -> list[Path]:
         """Return the lists of our own, also those that Cilium has renamed."""
-        found = [path for end in ("", _TAKEN) for path in sorted(self.conf_folder.glob(f"[!.]*{conflist.LIST}{end}"))]
+        found = [path for end in ("", _TAKEN) for path in sorted(self.conf_folder.glob(f"*{conflist.LIST}{end}"))]
         return [path for path in found if _is_own(path)]
 
     def _drop_copies(self, *, every: bool = False) -> bool:

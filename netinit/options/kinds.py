@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Text = str | tuple[str, ...]  # the value of a flag; all values of a repeated flag
 
 ALL = "*"
+BLANKS = " \t\r\n"  # around a value: the block text of a manifest ends with a line feed
 OR_LEAVE_OUT = ", or remove it"
 NONE = "none"  # what an empty list means
 MAX_ID = 2**32 - 2  # 2**32 - 1 is (uid_t)-1, "no user", in the kernel
@@ -150,8 +151,8 @@ def suggest(word: str, known: Iterable[str], most: int = 3) -> str:
 def split_list(text: str) -> list[str]:
     """Split a comma list; surrounding blanks and empty items are ignored."""
     items = text.split(",")
-    if " " in text or "\t" in text:
-        items = [item.strip(" \t") for item in items]
+    if not text.isprintable() or " " in text:
+        items = [item.strip(BLANKS) for item in items]
     return [item for item in items if item]
 
 
@@ -210,7 +211,7 @@ def read_port_or_range(text: str) -> int | PortRange:
 
 def read_networks(text: str) -> tuple[Network, ...]:
     """Read a comma list of CIDRs of both families; host bits are masked, duplicates count once."""
-    if text.strip(" \t") == ALL:
+    if text.strip(BLANKS) == ALL:
         raise ValueError("means everything, which cannot be excluded: list CIDRs")
     return read_items(text, Network.parse)
 
@@ -403,7 +404,7 @@ def _describe_items(error: str, items: list[str]) -> str:
 
 def _or_all(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a reader that accepts `*` as well."""
-    return lambda text: ALL if text.strip(" \t") == ALL else read(text)
+    return lambda text: ALL if text.strip(BLANKS) == ALL else read(text)
 
 
 def _number(metavar: str, low: int, high: int, what: str, **facts: Any) -> Kind:

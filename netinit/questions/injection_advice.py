@@ -10,12 +10,12 @@ from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.ignored_settings import injection_warnings
 from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.metadata_findings import annotation_findings
 from netinit.inject.deciding.warnings import (
     ARGUMENTS,
     MISSING_CAPABILITY,
     NOT_PROGRAMMED,
     PodFinding,
-    annotation_findings,
     pod_findings,
     readable_options,
 )

@@ -14,7 +14,7 @@ from netinit.inject.deciding.podfile import OF_ANNOTATION, PodFacts, in_proxy_co
 from netinit.options import Options, kinds
 from netinit.options.kinds import Flag
 
-_GIVEN = r"(?:=(?P<joined>[\w*.,:/-]+)| (?P<quoted>'[^']*')| (?P<value>[0-9*][\w.,:/-]*|{words})(?![\w-]))?"
+_GIVEN = r"(?:=(?P<joined>[\w*.,:/-]*[\w*])| (?P<quoted>'[^']*')| (?P<value>[0-9*](?:[\w.,:/-]*\w)?|{words})(?![\w-]))?"
 _REPEATED = re.compile(rf"\b({OF_ANNOTATION}[\w./, -]+: \"[^\"]*\")(?: \1)+")
 _WITHOUT = ("without ", "leave out ", "from ", "to ", "in ", "among ")  # before a name that stands for the whole option
 _DEFAULTS = Options()

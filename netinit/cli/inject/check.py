@@ -21,13 +21,14 @@ from netinit.cli.inject.flags import CheckFlags
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.injection_report import Verdict, judge
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
+from netinit.inject.deciding.other_makers import describe_other_maker
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
-from netinit.inject.deciding.webhooks import DEFAULT_REVISION, REVISION_LABEL, Webhook, parse_webhooks
+from netinit.inject.deciding.webhooks import DEFAULT_REVISION, REVISION_LABEL, Webhook, parse_injectors
 from netinit.library.manifest_files import in_file
 from netinit.options import Options, offline
 from netinit.options.kinds import quote_value
 from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
-from netinit.questions.lint import lint
+from netinit.questions.lint import NO_EFFECT, lint
 
 INJECTED, REFUSED, LEFT_OUT = 0, 1, 3  # exit codes
 
@@ -40,8 +41,8 @@ def command(options: CheckFlags) -> int:
     Checks the webhooks' selectors, the host network, namespace, label, annotation, and the injector's selectors and policy, and
     shows what would change the result and what the pod's rules will do. For `netinit inject` itself, use its --explain.
 
-    Exit codes: 0 every object is injected or already was, 1 one is refused or cannot be read, 2 wrong options, 3 one is
-    left out.
+    Exit codes: 0 every object is injected or already was, 1 one is refused, cannot be read, or it is not known what it gets, 2 wrong
+    options, 3 one is left out.
     """
     return check(options)
 
@@ -70,15 +71,19 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
         except ParseError as error:
             raise ParseError(in_file(name, error)) from error
     selection.check("the input")
+    others = [one for _, tree in trees for one in objects(tree) if not any(True for _ in workloads(one, kinds))]
+    inject_inputs.warn([f"note: {text}" for text in map(describe_other_maker, others) if text])
     found = {"objects": [dataclasses.asdict(one) for one in verdicts]}
     answer_either(found, _table(verdicts, webhooks=not manually), as_json=flags.as_json)
-    if any(one.error for one in verdicts):
+    if any(one.error or one.doubt for one in verdicts):
         return REFUSED
     return LEFT_OUT if any(not (one.injected or one.already) for one in verdicts) else INJECTED
 
 
 def _lint(options: Options) -> Iterator[str]:
-    return map(str, lint(options.settle(offline())))  # whether the pod will have IPv6 is unknown
+    found = lint(options.settle(offline()))  # whether the pod will have IPv6 is unknown
+    of_resolv_conf = (NO_EFFECT, "--redirect-dns")  # of this machine; the kubelet writes the pod's, with the cluster's name servers
+    return (str(one) for one in found if options.dns_servers or (one.kind, one.option) != of_resolv_conf)
 
 
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:
@@ -108,15 +113,20 @@ def _webhooks(
     revisions: Sequence[str], config: InjectionConfig, trees: list[tuple[str, Any]], cluster: Any
 ) -> tuple[Webhook, ...]:  # fmt: skip
     """Webhooks from the input, or else the cluster, or else those that the configuration's release installs."""
-    configurations = _items(trees, "MutatingWebhookConfiguration")
-    if not configurations and cluster is not None:
-        configurations = cluster.webhook_configurations()
-    if configurations or cluster is not None:
-        return tuple(webhook for item in configurations for webhook in parse_webhooks(item))
+    found = _injectors(_items(trees, "MutatingWebhookConfiguration"))
+    if not found and cluster is not None:
+        return _injectors(cluster.webhook_configurations())
+    if found:
+        return found
     by_default = mapping(config.values.get("sidecarInjectorWebhook")).get("enableNamespacesByDefault") is True
     if config.classic:
         return early_webhook(by_default=by_default)
     return tuple([webhook for one in revisions for webhook in current_webhooks(one, by_default=by_default)])
+
+
+def _injectors(configurations: Sequence[Tree]) -> tuple[Webhook, ...]:
+    """Those webhooks that inject sidecars: neighbours, such as Linkerd's and Vault's, decide nothing here."""
+    return tuple([webhook for item in configurations for _, webhook in parse_injectors(item)])
 
 
 def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
@@ -130,10 +140,10 @@ def _table(verdicts: list[Verdict], *, webhooks: bool) -> Lines:
 
 
 def _row(verdict: Verdict) -> tuple[str, str, str, str, str]:
-    reason = verdict.error.partition("\n")[0] or verdict.reason
+    reason = verdict.error.partition("\n")[0] or verdict.doubt or verdict.reason
     mark = "already" if verdict.already else "✔" if verdict.injected else "✘"
-    if verdict.error:
-        mark = "refused"
+    if verdict.error or verdict.doubt:
+        mark = "refused" if verdict.error else "?"
     return escape(_title(verdict)), escape(verdict.webhook or "-"), escape(verdict.revision or "-"), mark, reason
 
 
@@ -146,6 +156,7 @@ def _details(verdict: Verdict) -> list[str]:
     printed = [f"  {marks[link.outcome]} {link.step}: {link.reason or link.outcome}" for link in verdict.chain]
     for title, items in (
         ("warning", verdict.warnings), ("refused", split_message(verdict.error) if verdict.error else ()),
+        ("not known", [verdict.doubt] if verdict.doubt else ()),
         ("to change it", verdict.remedies), ("interception", verdict.interception), ("note", verdict.findings),
     ):  # fmt: skip
         printed += [f"  {title}: {item}" for item in items]

@@ -102,6 +102,6 @@ def _read_values(name: str) -> Tree:
         tree = yaml_texts.load(read_text(name))
     except ParseError as error:
         raise ConfigError(f"--values: {in_file(name, error)}") from error
-    if not isinstance(tree, dict):
+    if not isinstance(tree, dict | None):
         raise ConfigError(f"--values: {quote(name)} must be a mapping")
-    return tree
+    return tree or {}  # a file of comments alone sets nothing, as for Helm

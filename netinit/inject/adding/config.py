@@ -84,6 +84,11 @@ class InjectionConfig(Record):
         """Whether templates render partial pods; classic ones render lists of containers."""
         return not self.classic
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the templates are netinit's own, because no other injector's configuration was given."""
+        return TEMPLATES in self.texts and self.texts[TEMPLATES].text is None
+
     @functools.cached_property
     def mesh_structs(self) -> tuple[Struct, Struct]:
         """The mesh's ProxyConfig and MeshConfig as template data."""

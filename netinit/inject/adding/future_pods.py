@@ -12,16 +12,17 @@ from netinit.base.errors import InjectionError, OptionError
 from netinit.base.sanitize import split_message
 from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.adding.config import InjectionConfig, default_values
+from netinit.inject.adding.ignored_settings import injection_warnings
+from netinit.inject.adding.other_templates import GATEWAY, as_gateway, becomes_gateway, explain_doubt
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace
-from netinit.inject.deciding.annotations import TEMPLATES
-from netinit.inject.deciding.containers import find_proxy
 from netinit.inject.deciding.decision import DecisionStep, decide
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import REDIRECTION, joins_ambient
+from netinit.inject.deciding.pod_security import pod_security_findings
 from netinit.inject.deciding.podfile import BY_AGENT, INJECTED, LEFT_OUT, NOT_KNOWN, FuturePod
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook, firing
-from netinit.inject.deciding.warnings import uses_host_network
+from netinit.inject.deciding.warnings import ERROR, WARNING, uses_host_network
 from netinit.inject.deciding.webhooks import (
     DATAPLANE_LABEL,
     DEFAULT_REVISION,
@@ -34,16 +35,6 @@ from netinit.inject.deciding.webhooks import (
 _OF_THE_POD = (DecisionStep.HOST_NETWORK, DecisionStep.NAMESPACE, DecisionStep.LABEL, DecisionStep.ANNOTATION)
 """The steps that decide the same whatever the namespace's labels are."""
 _ANNOTATION_OR_VALUE = re.compile(r"""\bannotation \.ObjectMeta ["`]([\w./-]+)["`] \.Values\.([\w.]+)""")
-
-
-_GATEWAY = "gateway"  # the template of Istio's that makes the proxy one, and adds no init container
-
-
-def _as_gateway(pod: Tree) -> Tree:
-    """Return the pod with the arguments that Istio's template for gateways gives its proxy."""
-    if (proxy := find_proxy(mapping(pod.get("spec")))) is not None:
-        proxy["args"] = ["proxy", "router"]
-    return pod
 
 
 def _value_at(values: Tree, path: str) -> Any:
@@ -106,18 +97,18 @@ class Injector:
     def inject(self, one: Workload, reason: str) -> FuturePod:
         """Return the pod with what injection adds. Raises OptionError if the injector would refuse it."""
         pod, name = one.created_pod(), one.namespace or "default"
-        if self._makes_gateway(pod):
-            return FuturePod(outlook=INJECTED, pod=_as_gateway(pod), reason=f"{reason}; template {_GATEWAY}")
+        labels = self.namespaces.get(name)
+        if becomes_gateway(pod, self.config):
+            return FuturePod(outlook=INJECTED, pod=as_gateway(pod), reason=f"{reason}; template {GATEWAY}")
+        if doubt := explain_doubt(pod, self.config):
+            return FuturePod(outlook=NOT_KNOWN, pod=pod, reason=doubt)
         try:
-            result = inject_pod(pod, self.config, namespace=Namespace(name=name, labels=self.namespaces.get(name)), owner=one.owner)
+            result = inject_pod(pod, self.config, namespace=Namespace(name=name, labels=labels), owner=one.owner)
         except InjectionError as error:
             raise OptionError(*split_message(str(error))) from None
-        return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings)
-
-    def _makes_gateway(self, pod: Tree) -> bool:
-        """Whether Istio's template for gateways is asked for, which netinit's own configuration does not have."""
-        asked = strings(mapping(pod["metadata"]).get("annotations")).get(TEMPLATES, "")
-        return asked.strip() == _GATEWAY and _GATEWAY not in {*self.config.templates, *self.config.aliases}
+        severity = WARNING if self.config.is_own else ERROR  # of another installation, a CNI plugin may be a part
+        found = (*pod_security_findings(result, name, labels or {}, severity), *injection_warnings(pod))
+        return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings, findings=found)
 
     @cached_property
     def settings(self) -> dict[str, str]:
@@ -146,7 +137,7 @@ def foresee(objects: Sequence[Tree], read_config: Callable[[], InjectionConfig],
         if not made:
             made.append(Injector.of_objects(read_config(), objects))
         found = made[0].foresee(one)
-        if found.outlook != NOT_KNOWN or not assume:
+        if found.outlook != NOT_KNOWN or found.reason or not assume:
             return found
         reason = f"--assume {assume}"
         return made[0].inject(one, reason) if assume == INJECTED else FuturePod(outlook=assume, pod=found.pod, reason=reason)

@@ -13,6 +13,7 @@ from netinit.base.errors import InjectionError, OptionError
 from netinit.base.tree import Tree, mapping, same, sequence, string, strings
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.ignored_settings import injection_warnings
+from netinit.inject.adding.other_templates import as_gateway, becomes_gateway, explain_doubt
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace, Settings
 from netinit.inject.deciding.containers import (
@@ -23,13 +24,17 @@ from netinit.inject.deciding.containers import (
     find,
     find_proxy,
     named,
+    other_kind,
 )
 from netinit.inject.deciding.decision import Decision, DecisionStep, decide, decide_manually
 from netinit.inject.deciding.init_container import options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.metadata_findings import annotation_findings, unread_by_hand
+from netinit.inject.deciding.pod_security import pod_security_findings
+from netinit.inject.deciding.podfile import describe_other_proxy
 from netinit.inject.deciding.usual_webhooks import find_obstacles, firing
-from netinit.inject.deciding.warnings import ARGUMENTS, NOT_PROGRAMMED, annotation_findings, pod_findings
+from netinit.inject.deciding.warnings import ARGUMENTS, NOT_PROGRAMMED, pod_findings
 from netinit.inject.deciding.webhooks import INJECT, NAME_LABEL, Webhook
 from netinit.options import Options
 
@@ -48,7 +53,8 @@ class Verdict:
     """The result for a workload.
 
     `already`: its status annotation says that it was injected before. `webhook`: the first that matches. `remedies`:
-    how to get the opposite result. `interception`: what the pod's rules will do. `findings`: problems for its owner.
+    how to get the opposite result. `interception`: what the pod's rules will do. `findings`: problems for its owner. `doubt`: why
+    it is not known what it gets.
     """
 
     kind: str
@@ -65,6 +71,7 @@ class Verdict:
     interception: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     error: str = ""
+    doubt: str = ""
 
 
 def judge(
@@ -97,21 +104,24 @@ def judge(
         of_workload |= fields
     injected = selected and decision.inject
     reason = decision.reason if selected else "no webhook selects the pod"
+    by_others = _by_other_templates(pod, config) if injected and webhooks is not None else None  # manual injection has its own alone
+    adds = injected and by_others is None
     try:
-        result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner) if injected else None
-        outcome = _outcome(pod, result, lint)
+        result = inject_pod(pod, config, namespace=namespace, settings=settings, owner=workload.owner) if adds else None
+        outcome = by_others or _outcome(pod, result, lint, namespace)
     except InjectionError as error:
         result, outcome = None, {"error": str(error)}
     if already := read_status(pod) is not None:
         after = f"the injector would change {'nothing' if result is None or same(pod, result) else 'it'}"
         reason = f"already injected, {after if injected else f'and left as it is: {reason}'}"
-    useless = annotation_findings(strings(mapping(pod["metadata"]).get("annotations")), config.known_annotations, workload)
+    useless = [*annotation_findings(strings(mapping(pod["metadata"]).get("annotations")), config.known_annotations, workload)]
+    useless += unread_by_hand(workload, config.known_annotations) if webhooks is None else ()
     return Verdict(
         **of_workload,
         injected=injected,
         already=already,
         reason=reason,
-        warnings=(*decision.warnings, *(injection_warnings(pod) if injected else ()), *map(str, useless)),
+        warnings=(*decision.warnings, *map(str, injection_warnings(pod) if injected else ()), *map(str, useless)),
         **outcome,
     )
 
@@ -187,13 +197,14 @@ def _obstacles(webhooks: Sequence[Webhook], labels: Mapping[str, str], pod_label
     return tuple(f"for the webhook {webhook.short_name}: {' and '.join(obstacles[webhook])}" for webhook in closest)
 
 
-def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[str]]) -> dict[str, Any]:
+def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[str]], namespace: Namespace) -> dict[str, Any]:
     """Return the verdict's interception and findings for a pod and what it became; None if it is left out."""
     if result is None:
         return {"findings": tuple(str(one) for one in pod_findings(pod) if one.kind != NOT_PROGRAMMED)}
     spec = mapping(result.get("spec"))
     reported = {NOT_PROGRAMMED, ARGUMENTS}  # by the interception
-    findings = [str(finding) for finding in pod_findings(result) if finding.kind not in reported] + _probe_findings(pod, spec)
+    found = (*pod_security_findings(result, namespace.name, namespace.labels or {}), *pod_findings(result))
+    findings = [str(finding) for finding in found if finding.kind not in reported] + _probe_findings(pod, spec)
     init = find(spec.get("initContainers"), INIT) or find(spec.get("initContainers"), VALIDATION)
     if init is None:
         return {"interception": ("nothing is intercepted: the template adds no istio-init",), "findings": tuple(findings)}
@@ -202,6 +213,18 @@ def _outcome(pod: Tree, result: Tree | None, lint: Callable[[Options], Iterable[
     except OptionError as error:
         return {"interception": (f"the arguments of {init.get('name')} cannot be read: {error}",)}
     return {"interception": _summary(options), "findings": (*findings, *lint(options))}
+
+
+def _by_other_templates(pod: Tree, config: InjectionConfig) -> dict[str, Any] | None:
+    """Return the verdict's fields for a pod that asks for templates of a configuration that is not given; None for others."""
+    if doubt := explain_doubt(pod, config):
+        return {"doubt": doubt}
+    if not becomes_gateway(pod, config):
+        return None
+    made = as_gateway(pod)
+    kind = other_kind(mapping(find_proxy(made["spec"])).get("args"))
+    found = [str(one) for one in pod_findings(made) if one.kind != NOT_PROGRAMMED]
+    return {"interception": (f"nothing is intercepted: {describe_other_proxy(kind)}",), "findings": tuple(found)}
 
 
 def _format_list(values: Sequence[object] | str, everything: str, nothing: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from netinit.base.errors import ConfigError
@@ -35,6 +35,7 @@ _REAL = r"-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9]{1,3})?\Z"
 
 
 _FILE = "mesh-messages.json"
+_LONGEST_NAME = 60  # characters of a key to compare with names of fields, of which the longest has 36
 
 
 class Field(NamedTuple):
@@ -120,6 +121,22 @@ def read_message(message: str, tree: Any, path: str = "", *, whole: bool = True)
         if not whole or has_presence(message, name) or (read and read != default):
             result[name] = read
     return result
+
+
+def unknown_fields(message: str, tree: Tree, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the path of each key that is no field of the message, and so ignored, and the most similar field, or ""."""
+    fields = fields_of(message)
+    kinds = {spelling: field.kind for field in fields.values() for spelling in (field.json_name, field.source_name)}
+    for name, value in tree.items():
+        here = f"{path}.{name}" if path else str(name)
+        kind = kinds.get(name)
+        if kind is None:
+            from difflib import get_close_matches  # rarely needed
+
+            yield here, next(iter(get_close_matches(str(name)[:_LONGEST_NAME], fields, 1)), "")
+        elif is_message(kind.removeprefix("[]")):
+            for one in value if isinstance(value, list) else [value]:
+                yield from unknown_fields(kind.removeprefix("[]"), mapping(one), here)
 
 
 def has_presence(message: str, name: str) -> bool:

@@ -57,7 +57,7 @@ from netinit.inject.deciding.containers import (
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import PodOwner
 from netinit.inject.deciding.option_findings import PROXY_OWNER
-from netinit.inject.deciding.warnings import applications_of, pod_findings, user_of
+from netinit.inject.deciding.warnings import ERROR, applications_of, pod_findings, user_of
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -96,7 +96,7 @@ def inject_pod(
     result = _inject_classic(pod, config, subject) if config.classic else _Injection(pod, config, subject).run()
     normalize(mapping(result.get("spec")))
     if settings.refuse_shared_user:
-        shared = [str(one) for one in pod_findings(result) if one.kind == PROXY_OWNER]
+        shared = [str(one) for one in pod_findings(result) if one.kind == PROXY_OWNER and one.severity == ERROR]
         if shared:
             raise InjectionError("\n".join(shared))
     return result
@@ -158,7 +158,8 @@ def select_templates(annotations: Mapping[str, str], config: InjectionConfig) ->
     for name in chosen:
         if name not in config.templates:
             known = ", ".join(sorted(config.templates))
-            raise InjectionError(f"requested template {shown(name)} not found; the configuration has {known}")
+            whose = "netinit's own configuration" if config.is_own else "the configuration"
+            raise InjectionError(f"requested template {shown(name)} not found; {whose} has {known}")
     return tuple(chosen)
 
 

@@ -15,6 +15,7 @@ from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace, Settings
 from netinit.inject.deciding.decision import Decision, DecisionStep, decide_manually
 from netinit.inject.deciding.manifests import Document, Selection, Workload, split, workloads
+from netinit.inject.deciding.metadata_findings import unread_by_hand
 from netinit.inject.deciding.template_kinds import TemplateKind
 from netinit.inject.deciding.warnings import ERROR, pod_findings
 
@@ -129,6 +130,7 @@ class _Run:
         pod = workload.pod()
         decision = decide_manually(pod, where, self.config)
         self.notices += [f"{workload.title}: {warning}" for warning in decision.warnings]
+        self.notices += [f"warning: {workload.title}: {one}" for one in unread_by_hand(workload, self.config.known_annotations)]
         if not decision.inject:
             self.notices.append(f"===> Skipping injection because {workload.title} {_cause(decision)}")
             if decision.step is DecisionStep.HOST_NETWORK:

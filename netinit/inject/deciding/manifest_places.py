@@ -15,12 +15,12 @@ from netinit.golang.errors import YamlError
 from netinit.inject.deciding.containers import LISTS
 from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.metadata_findings import MISPLACED_ANNOTATION
 from netinit.inject.deciding.option_findings import PROXY_OWNER
 from netinit.inject.deciding.pod_options import find_annotation
 from netinit.inject.deciding.warnings import (
     ARGUMENTS,
     HOST_NETWORK,
-    MISPLACED_ANNOTATION,
     MISSING_CAPABILITY,
     RULE_CHANGER,
     PodFinding,

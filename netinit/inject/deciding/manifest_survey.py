@@ -19,6 +19,8 @@ from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.manifest_places import UNKNOWN, FilePlaces, ObjectPlace, PodPlace, Position
 from netinit.inject.deciding.manifests import ManifestFile, Selection, Workload, located_objects, workload
+from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
+from netinit.inject.deciding.other_makers import UNREAD_PODS, describe_other_maker
 from netinit.inject.deciding.podfile import (
     Foresee,
     ForeseeBy,
@@ -34,7 +36,6 @@ from netinit.inject.deciding.warnings import (
     NOT_PROGRAMMED,
     NOTE,
     PodFinding,
-    annotation_findings,
     pod_findings,
 )
 from netinit.options import Options
@@ -201,6 +202,9 @@ def _judge(
     except ParseError as error:
         yield _unreadable(file, str(error), found.at.find(("spec",)))
         return
+    if one is None and (text := describe_other_maker(found.tree)):
+        at = found.at.find(("metadata", "name"))
+        yield PlacedFinding(PodFinding(kind=UNREAD_PODS, severity=NOTE, text=text), file, at)
     if one is None or one.bare or not selection.takes(one):
         return
     place = PodPlace(found.at, one)
@@ -214,7 +218,7 @@ def _refused(one: Workload, place: PodPlace, file: str, error: OptionError) -> I
     """Yield what is wrong with a pod whose options cannot be read."""
     pod = one.pod()
     annotations = strings(mapping(pod["metadata"]).get("annotations"))
-    found = [*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)]
+    found = [*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one), *request_findings(one)]
     if not any(finding.kind == ARGUMENTS for finding in found):
         found += [PodFinding(kind=INVALID_VALUE, severity=ERROR, text=text) for text in error.problems]
     accepted = accepted_findings(annotations)

@@ -6,6 +6,8 @@ names its direct controller; the Deployment or CronJob is derived from its name.
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -22,6 +24,7 @@ _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n
 """Lines such as `%YAML 1.1`, which belong to the document after the next separator."""
 _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
+_JSON_OBJECT = re.compile(r"\s*\{")
 _BLANKS = " \r\n"  # a tab is left to the parser, which refuses it at the start of a line
 _LISTED = 10  # maximum number of workloads in an error
 
@@ -67,6 +70,24 @@ def split(text: str) -> list[Document]:
         separator = head + separator
     documents.append(Document(separator=separator, text=text[start:], lines_before=lines))
     return documents
+
+
+def separate_objects(text: str) -> str:
+    """Return a stream of several JSON objects as one of YAML, with a separator before each; any other text as it is.
+
+    `jq` and `kubectl get -o json` of several commands write such streams. Lines keep their numbers where each object begins one.
+    """
+    decoder, starts, end = json.JSONDecoder(), list[int](), 0
+    while start := _JSON_OBJECT.match(text, end):
+        starts.append(start.end() - 1)
+        try:
+            end = decoder.raw_decode(text, starts[-1])[1]
+        except (ValueError, RecursionError):
+            return text
+    if not starts[1:] or text[end:].strip():
+        return text
+    pieces = [text[one:other].rstrip(" \t") for one, other in itertools.pairwise((*starts, len(text)))]
+    return text[: starts[0]] + "".join([f"--- {piece}" if piece.endswith("\n") else f"--- {piece}\n" for piece in pieces])
 
 
 class StreamWriter:

@@ -17,6 +17,7 @@ from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload, workloads
+from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
 from netinit.inject.deciding.pod_options import (
     ANNOTATIONS,
     REDIRECTION,
@@ -28,7 +29,6 @@ from netinit.inject.deciding.rights import RuleChanger
 from netinit.inject.deciding.warnings import (
     NOT_PROGRAMMED,
     PodFinding,
-    annotation_findings,
     applications_of,
     find_rule_changers,
     find_unnamed_proxy,
@@ -50,6 +50,7 @@ DOUBT = (
     "it is not known whether the pod is injected: it has no label that decides, and its Namespace is not in the files; give the "
     "Namespace too, or --assume injected, cni or none"
 )
+BY_UNKNOWN_TEMPLATES = "it is not known how the pod is injected: "  # begins why not: the injector's configuration is not given
 OF_ANOTHER_MESH = "its rules are not Istio's: "  # begins why it is not known what they do
 _OTHER_MESHES = {
     "linkerd-init": "Linkerd", "linkerd-network-validator": "Linkerd", "kuma-init": "Kuma", "kuma-validation": "Kuma",
@@ -83,14 +84,15 @@ BY_AGENT = "ambient"  # of one in an ambient mesh
 class FuturePod:
     """A pod as it will be created.
 
-    `outlook`: INJECTED, BY_PLUGIN, BY_AGENT, LEFT_OUT or NOT_KNOWN; `reason`: what decides that. `settings`: the Helm value that
-    sets an option for all pods, by annotation.
+    `outlook`: INJECTED, BY_PLUGIN, BY_AGENT, LEFT_OUT or NOT_KNOWN; `reason`: what decides that, or why it is not known.
+    `settings`: the Helm value that sets an option for all pods, by annotation. `findings`: what its injection ignores.
     """
 
     outlook: str
     pod: Tree
     reason: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[PodFinding, ...] = ()
 
 
 Foresee = Callable[[Workload], FuturePod]
@@ -200,7 +202,7 @@ def _read_facts(one: Workload, base: Options, foresee: Foresee | None) -> PodFac
     facts = _facts_of(one, future.pod, base)
     origins = {**_origins(future.settings, VALUE), **_origins(_annotations(pod))}  # not what the injection writes
     findings = tuple([finding for finding in facts.findings if finding.kind != NOT_PROGRAMMED])
-    facts = replace(facts, findings=findings, origins=origins, by_annotation=True)
+    facts = replace(facts, findings=(*findings, *future.findings), origins=origins, by_annotation=True)
     if future.outlook == INJECTED:
         return replace(facts, notes=(f"as the webhook would inject it ({future.reason})", *facts.notes))
     if future.outlook == BY_PLUGIN:
@@ -208,7 +210,8 @@ def _read_facts(one: Workload, base: Options, foresee: Foresee | None) -> PodFac
     if future.outlook == BY_AGENT:
         return replace(facts, notes=(f"as the ambient mesh's agent would program it ({future.reason})",))
     if future.outlook == NOT_KNOWN:
-        return replace(facts, in_doubt=True, notes=(DOUBT,))
+        doubt = f"{BY_UNKNOWN_TEMPLATES}{future.reason}" if future.reason else DOUBT
+        return replace(facts, in_doubt=True, doubt=doubt, notes=(doubt,))
     return replace(facts, notes=(f"not injected: {future.reason}; nothing is intercepted",))
 
 
@@ -241,7 +244,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         origins=_origins(annotations),
         addresses=tuple(address for address in listed if address),
         notes=(note,),
-        findings=(*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one)),
+        findings=(*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one), *request_findings(one)),
         host_network=uses_host_network(pod),
         programs=programs,
         programmed_by=by,

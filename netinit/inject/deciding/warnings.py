@@ -6,16 +6,14 @@ A manifest does not show an image's default user, or what a CNI plugin does.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from netinit.base.errors import OptionError
 from netinit.base.findings import FindingKind
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
-from netinit.base.tree import Tree, mapping, shown, string, strings
+from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding.annotations import STATUS, UNCAPTURED_INIT
 from netinit.inject.deciding.containers import (
     CORE_DUMP,
@@ -29,8 +27,7 @@ from netinit.inject.deciding.containers import (
     other_kind,
 )
 from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
-from netinit.inject.deciding.manifests import Workload
-from netinit.inject.deciding.option_findings import NO_EFFECT, PROXY_OWNER
+from netinit.inject.deciding.option_findings import PROXY_OWNER
 from netinit.inject.deciding.pod_options import REROUTED, joins_ambient
 from netinit.inject.deciding.rights import RuleChanger, has_capability, raw_senders, rule_changers, running_with_rules
 from netinit.inject.deciding.webhooks import INJECT
@@ -56,14 +53,6 @@ MISSING_CAPABILITY = FindingKind(
     "The init container lacks NET_ADMIN, or NET_RAW where legacy iptables is asked for.",
 )
 NO_NETWORK = FindingKind("NI105", "no-network", "An init container runs with the rules but before the proxy.")
-UNKNOWN_ANNOTATION = FindingKind(
-    "NI106", "unknown-annotation",
-    "An annotation of the mesh that nothing reads; it is probably misspelt.",
-)
-MISPLACED_ANNOTATION = FindingKind(
-    "NI107", "misplaced-annotation",
-    "An annotation, or the label of injection, on a workload instead of its pod template.",
-)
 RULE_CHANGER = FindingKind(
     "NI108", "rule-changer",
     "A container has a right that lets it undo the interception: it is privileged, or has NET_ADMIN, SYS_ADMIN, "
@@ -91,6 +80,10 @@ WINDOWS = FindingKind(
     "NI381", "windows",
     "The pod is for nodes with Windows, where neither the init container nor the proxy runs: both are Linux programs, and "
     'the API server refuses capabilities for Windows. Keep it out of the mesh: sidecar.istio.io/inject: "false".',
+)
+IGNORED_SETTING = FindingKind(
+    "NI127", "ignored-setting",
+    "A value of the pod that its injection ignores, or with which the proxy does not work.",
 )
 
 
@@ -144,7 +137,8 @@ def pod_findings(pod: Tree, *, with_rights: bool = True) -> tuple[PodFinding, ..
         return ()  # no rules are there to miss, or to change
     if init is None:
         sharing = _sharing_proxy_user(spec, init, _proxy_options(spec))
-        return tuple(_errors_first([_WITHOUT_RULES, *sharing, *_without_rules_in_ambient(pod), *rights]))
+        without = [] if is_ambient(pod) else [_WITHOUT_RULES]
+        return tuple(_errors_first([*without, *sharing, *_without_rules_in_ambient(pod), *rights]))
     try:
         options = options_of(init)
     except OptionError as error:
@@ -309,7 +303,8 @@ def _sharing_proxy_user(spec: Tree, init: Tree | None, options: Options) -> Iter
         what = ": its outbound traffic counts as the proxy's and is not captured"
         if not is_captured:
             what = " in an injected pod: its outbound traffic would not be captured"
-        severity = ERROR if is_captured else WARNING
+        goes_on = any(one.get("name") == name for one in applications_of(spec, init))
+        severity = ERROR if is_captured and goes_on else WARNING
         yield PodFinding(kind=PROXY_OWNER, severity=severity, subject=name, text=f"{who}{what}; choose another {field}")
 
 
@@ -330,10 +325,12 @@ def applications_of(spec: Tree, init: Tree | None) -> list[Tree]:
 def shared_owners(spec: Tree, init: Tree | None, options: Options) -> tuple[tuple[str, str], ...]:
     """Return containers that run as the proxy's `uid N` or `gid N`, as pairs: their traffic counts as the proxy's.
 
-    Init containers that end are left out: before the proxy runs, only its user has a network, so this is intended.
+    Init containers that end count behind a native proxy alone: before the proxy runs, only its user has a network: it is intended.
     """
-    proxy = find_unnamed_proxy(spec, init, options)
+    proxy, starting = find_unnamed_proxy(spec, init, options), named(spec.get("initContainers"))
     applications = [one for one in applications_of(spec, init) if one is not proxy]
+    behind = itertools.dropwhile(lambda one: one.get("name") != PROXY, starting)
+    applications += [one for one in behind if one.get("name") not in {PROXY, CORE_DUMP} and one.get("restartPolicy") != "Always"]
     owned = [(one, owner) for one in applications if (owner := _proxy_owner(one, spec, options))]
     return tuple((string(one.get("name")), owner) for one, owner in owned)
 
@@ -389,92 +386,3 @@ def _without_network(spec: Tree, init: Tree, options: Options) -> Iterator[PodFi
             text=f"init container {quote(name)} runs when traffic is captured but before the proxy starts: it has no "
             f"network; {move}, or run it as the proxy's user (runAsUser: {options.proxy_uids[0]})",
         )  # fmt: skip
-
-
-# --- annotations ---
-
-_MAX_UNKNOWN = 5  # maximum number of unknown annotations to compare
-_MAX_LENGTH = 120  # characters per annotation
-_KINDS = {bool: "a switch", dict: "a map", list: "a list"}
-_SHORT = 12  # characters: shorter names may be in use elsewhere
-
-
-def annotation_findings(
-    annotations: Mapping[str, str], known: frozenset[str], workload: Workload | None = None
-) -> Iterator[PodFinding]:
-    """Yield a finding for each annotation without effect, and for what the workload has that belongs on its pod template.
-
-    `known`: the annotations that have an effect. `workload`: the pod's controller, if known.
-    """
-    domains, names = _domains_and_names(known)
-    unknown = [
-        key
-        for key in annotations
-        if key not in known and (key.partition("/")[0].lower() in domains or key.rpartition("/")[2].lower() in names)
-    ]
-    for key in unknown[:_MAX_UNKNOWN]:
-        near = names.get(key.rpartition("/")[2].lower()) or _nearest(key[:_MAX_LENGTH], known)
-        remedy = f"did you mean {near}?" if near else "remove it"
-        yield PodFinding(
-            kind=UNKNOWN_ANNOTATION, path=("annotations", key),
-            text=f"annotation {quote(key)} has no effect: nothing reads it; {remedy}",
-        )  # fmt: skip
-    for flag in Options.flags:
-        first, *others = [name for name in (flag.annotation, *flag.istio_annotations) if name in annotations] or [""]
-        for name in others:
-            if annotations[name].strip() != annotations[first].strip():
-                where = ("annotations", name)
-                yield PodFinding(
-                    kind=NO_EFFECT, path=where,
-                    text=f"annotation {quote(name)} has no effect: {quote(first)} is there too and comes first, for the "
-                    f"same option {flag.label}; remove one of the two",
-                )  # fmt: skip
-    if workload is not None:
-        yield from _no_texts(workload)
-        yield from _misplaced_annotations(workload, known) if workload.kind != "Pod" else ()
-
-
-def _no_texts(workload: Workload) -> Iterator[PodFinding]:
-    """Yield a finding for each annotation and label of the pod that is no text: a port without quotes, a switch."""
-    metadata = mapping(workload.template["metadata"])
-    for field in ("annotations", "labels"):
-        wrong = [(key, value) for key, value in mapping(metadata.get(field)).items() if not isinstance(value, (str, type(None)))]
-        for key, value in wrong[:_MAX_UNKNOWN]:
-            kind = _KINDS.get(type(value), "a number")
-            text = json.dumps(value) if isinstance(value, bool) else shown(value)
-            yield PodFinding(
-                kind=INVALID_VALUE, severity=ERROR, path=(field, key),
-                text=f"{field[:-1]} {quote(key)} is {text}, which YAML reads as {kind}; the API server takes texts alone "
-                "and refuses the pod: put it in quotes",
-            )  # fmt: skip
-
-
-def _misplaced_annotations(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
-    """Yield a finding for each annotation or injection label that belongs on the workload's pod template."""
-    on_workload, on_pod = mapping(workload.tree.get("metadata")), mapping(workload.template["metadata"])
-    for field, keys in (("annotations", known), ("labels", frozenset((INJECT,)))):
-        there, here = strings(on_workload.get(field)), strings(on_pod.get(field))
-        for key in [key for key in there if key in keys and key not in here][:_MAX_UNKNOWN]:
-            where, template = (field, key), ".".join(map(str, workload.template_path))
-            yield PodFinding(
-                kind=MISPLACED_ANNOTATION, path=where,
-                text=f"{field[:-1]} {quote(key)} of the {workload.kind} has no effect: only the pod's own are read; move "
-                f"it to {template}.metadata.{field[:-1]}s",
-            )  # fmt: skip
-
-
-@functools.lru_cache(maxsize=1024)
-def _nearest(key: str, known: frozenset[str]) -> str:
-    """Return the most similar known annotation; cached, since pods of a workload repeat a mistake."""
-    from difflib import get_close_matches  # rarely needed
-
-    return next(iter(get_close_matches(key, sorted(known), 1)), "")
-
-
-@functools.lru_cache(maxsize=2)
-def _domains_and_names(known: frozenset[str]) -> tuple[frozenset[str], Mapping[str, str]]:
-    """Return the domains of known annotations, and those of interception by lower-case name, without short ones."""
-    found = {key.partition("/")[0] for key in known}
-    domains = frozenset(domain for domain in found if domain.endswith(("istio.io", "netinit.io"))) - {"istio.io"}
-    names = {key.rpartition("/")[2].lower(): key for key in sorted(known) if key.startswith("traffic.")}
-    return domains, {name: key for name, key in names.items() if len(name) > _SHORT}

@@ -133,7 +133,7 @@ def parse_injectors(configuration: Tree) -> Iterator[tuple[Tree, Webhook]]:
     for item, webhook in zip(sequence(configuration.get("webhooks")), parse_webhooks(configuration), strict=True):
         leads_to = mapping(item.get("clientConfig"))
         path, url = string(mapping(leads_to.get("service")).get("path")), string(leads_to.get("url"))
-        if "sidecar-injector" in webhook.name or "/inject" in path or "/inject" in url:
+        if "sidecar-injector" in webhook.name or "/inject/" in f"{path}/" or "/inject/" in f"{url.partition('?')[0]}/":
             yield item, webhook
 
 

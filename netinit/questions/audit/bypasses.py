@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from netinit.base.net import Family
 from netinit.base.sanitize import quote
-from netinit.inject.deciding.podfile import DOUBT, OF_ANOTHER_MESH
+from netinit.inject.deciding.podfile import BY_UNKNOWN_TEMPLATES, DOUBT, OF_ANOTHER_MESH
 from netinit.options import DNS_LISTENER, DNS_PORT, NONE, OFF, Interception
 from netinit.options.kinds import ALL
 from netinit.questions.audit import kinds
@@ -341,6 +341,8 @@ def _because(piece: Piece) -> str:
 def _closes(subject: PodRules, piece: Piece) -> str:
     if piece.part.reason == DOUBT:
         return "give the pod's Namespace too, or --assume injected, cni or none"
+    if piece.part.reason.startswith(BY_UNKNOWN_TEMPLATES):
+        return "give the injector's configuration: --injectConfigFile"
     if piece.part.reason.startswith(OF_ANOTHER_MESH):
         return CONVERT
     if subject.is_of_another_mesh:

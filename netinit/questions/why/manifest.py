@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.inject.deciding.annotations import known_keys
+from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
 from netinit.inject.deciding.option_findings import PROXY_OWNER
 from netinit.inject.deciding.warnings import (
     ARGUMENTS,
@@ -14,7 +15,6 @@ from netinit.inject.deciding.warnings import (
     NO_NETWORK,
     NOT_PROGRAMMED,
     RULE_CHANGER,
-    annotation_findings,
     pod_findings,
 )
 from netinit.questions.why.objects import MAX_LISTED
@@ -28,7 +28,8 @@ _NO_CAUSE = (RULE_CHANGER, MARK_SETTER)  # rights that a container has; nothing 
 
 def examine_manifest(pod: PodInQuestion) -> Iterator[Step]:
     """Say what is wrong with the manifest itself."""
-    found = [*annotation_findings(pod.annotations, frozenset(known_keys()), pod.workload), *pod_findings(pod.runs)]
+    of_metadata = [*annotation_findings(pod.annotations, frozenset(known_keys()), pod.workload), *request_findings(pod.workload)]
+    found = [*of_metadata, *pod_findings(pod.runs)]
     wrong = [one for one in found if one.kind not in (*_OF_OTHER_STEPS, *_NO_CAUSE) and not one.is_note]
     for one in wrong[:MAX_LISTED]:
         text, _, remedy = one.text.rpartition("; ")

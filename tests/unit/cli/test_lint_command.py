@@ -81,7 +81,7 @@ Pod "three"
 AMBIENT = """
 apiVersion: v1
 kind: Pod
-metadata: {name: quiet, annotations: {ambient.istio.io/redirection: enabled, netinit.io/accepted-findings: "NI102 = ambient"}}
+metadata: {name: quiet, annotations: {ambient.istio.io/redirection: enabled}}
 spec: {containers: [{name: app}]}
 """
 
@@ -93,7 +93,7 @@ def test_what_is_by_design_is_a_note_that_fails_nothing(run, tmp_path, words):
     done = run(f"netinit lint {file} {words}")
     assert done.code == 0
     assert f'  {file}:4:12: note NI109: may keep NET_RAW: "app"; since Linux 5.17 ' in done.out
-    assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod, 1 accepted; netinit help CODE explains them\n")
+    assert done.out.endswith("0 errors, 0 warnings, 1 note in 1 pod; netinit help CODE explains them\n")
     done = run(f"netinit audit {file}")
     assert 'note: Pod "quiet": may keep NET_RAW: "app"; ' in done.err
 
@@ -176,3 +176,18 @@ def test_minimal_prints_a_line_of_options_for_each_pod_that_programs_rules(run, 
 def test_minimal_has_no_findings_to_judge_or_format(run, words):
     done = run(f"netinit lint --minimal {words}")
     assert (done.code, done.out, done.err) == (2, "", f"netinit: {MINIMAL}\n")
+
+
+def test_a_stdin_that_is_closed_is_said_to_be(run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)  # as Python has it where the shell closed it: netinit lint - <&-
+    linted = run("netinit lint -")
+    assert (linted.code, "stdin: error NI110: cannot be read: stdin is closed" in linted.out) == (1, True)
+    injected = run("netinit inject -f -")
+    assert (injected.code, "stdin is closed" in injected.err) == (1, True)
+
+
+def test_objects_of_a_json_stream_are_checked_where_they_stand(run, tmp_path):
+    pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"hostNetwork": name == "b", "containers": []}} for name in "ab"]
+    (tmp_path / "pods.json").write_text("".join(f"{json.dumps(one)}\n" for one in pods))
+    found = json.loads(run(f"netinit lint --json --assume injected {tmp_path}/pods.json").out)["findings"]
+    assert [(one["code"], one["line"], one["pod"]) for one in found if one["code"] == "NI101"] == [("NI101", 2, 'Pod "b"')]

@@ -113,8 +113,24 @@ def test_a_pod_that_the_injector_would_refuse_is_a_finding_under_the_annotations
     done = run(["netinit", "lint", write(ASKING.replace('"5433"', "POSTGRES_PORT_PLACEHOLDER"))])
     assert (done.code, done.out.count("error NI112")) == (1, 1)
     assert "'traffic.sidecar.istio.io/excludeOutboundPorts'" in done.out
-    refused = run(["netinit", "explain", "--to", "10.2.3.4:80", "--pod", write(ASKING.replace("a: b", "inject.istio.io/templates: nonesuch"))])
+    config = write("policy: enabled\ntemplates: {sidecar: '{spec: {}}'}\n", "config.yaml")
+    pod = write(ASKING.replace("a: b", "inject.istio.io/templates: nonesuch"))
+    refused = run(["netinit", "explain", "--to", "10.2.3.4:80", "--pod", pod, "--injectConfigFile", config])
     assert (refused.code, "requested template" in refused.err) == (2, True)
+
+
+def test_what_templates_do_of_an_injector_whose_configuration_is_not_given_is_not_known(run, write):
+    pod = write(ASKING.replace("a: b", "inject.istio.io/templates: 'sidecar, nonesuch'"))
+    told = run(["netinit", "explain", "--to", "10.2.3.4:80", "--pod", pod])
+    assert (told.code, told.out.partition(":")[0], "asks for the template 'nonesuch'" in told.out) == (0, "unknown", True)
+    linted = run(["netinit", "lint", pod])
+    assert (linted.code, linted.out.count("NI102"), "give the injector's (--injectConfigFile)" in linted.out) == (0, 1, True)
+    assert "to close it: give the injector's configuration: --injectConfigFile\n" in run(["netinit", "audit", pod]).out
+    checked = run(["netinit", "check-inject", "-f", pod])
+    assert (checked.code, checked.out.splitlines()[1].split()[4], "not known: annotation" in checked.out) == (1, "?", True)
+    assert json.loads(run(["netinit", "check-inject", "--json", "-f", pod]).out)["objects"][0]["doubt"].startswith("annotation ")
+    refused = run(["netinit", "inject", "-f", pod])  # it has these templates and no others
+    assert (refused.code, "'nonesuch' not found; netinit's own configuration has init, sidecar" in refused.err) == (1, True)
 
 
 def test_pods_of_which_nothing_is_known_on_both_sides_are_compared_with_each_other(run, write):

@@ -64,6 +64,18 @@ def test_nothing_is_wrong_with_a_gateway(run, write, given, kind):
     assert (why.code, f"its proxy is a {kind}, not a sidecar" in why.out, "start order" in why.out) == (0, True, False)
 
 
+@pytest.mark.parametrize("container", [COMPLETED, APPLICATION])
+@pytest.mark.parametrize("templates", ["gateway", "' gateway '"])
+def test_a_pod_that_asks_for_istios_gateway_is_injected_and_nothing_of_it_is_intercepted(run, write, container, templates):
+    file = write(container, ASKS, f"inject.istio.io/templates: {templates}")
+    told = run(["netinit", "check-inject", "-f", file])
+    assert (told.code, told.out.splitlines()[1].split()[4]) == (0, "✔")
+    assert "  interception: nothing is intercepted: its proxy is a router, not a sidecar" in told.out
+    assert "its proxy is a router" in run(["netinit", "explain", "--pod", file, *TO]).err
+    refused = run(["netinit", "inject", "-f", file])
+    assert (refused.code, "template 'gateway' not found; netinit's own configuration has" in refused.err) == (1, True)
+
+
 def test_a_sidecar_with_settings_of_the_pods_own_is_one_that_the_injection_completes(run, write):
     file = write(f"{APPLICATION}, {COMPLETED}", ASKS, 'traffic.sidecar.istio.io/excludeOutboundPorts: "443"')
     told = run(["netinit", "explain", "--pod", file, *TO])

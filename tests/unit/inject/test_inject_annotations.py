@@ -13,7 +13,7 @@ from netinit.inject.adding.annotation_checks import CHECKS_OF_INJECTION, validat
 from netinit.inject.adding.config import load_config
 from netinit.inject.deciding.annotations import known_keys
 from netinit.inject.deciding.init_container import find_init, options_of
-from netinit.inject.deciding.warnings import annotation_findings
+from netinit.inject.deciding.metadata_findings import annotation_findings
 from netinit.options import Options
 from option_samples import SAMPLES
 from sweeps import together

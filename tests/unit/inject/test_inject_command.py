@@ -412,6 +412,19 @@ webhooks:
     assert found["remedies"][0].endswith("the namespace must have the label kubesphere.io/workspace")
 
 
+@pytest.mark.parametrize(("name", "path"), [
+    ("linkerd-proxy-injector.linkerd.io", "/"), ("vault.hashicorp.com", "/mutate"), ("kuma-injector.kuma.io", "/inject-sidecar"), ("mutate.kyverno.svc-fail", "/mutate/fail"),
+])  # fmt: skip
+def test_the_webhooks_of_neighbours_decide_nothing(name, path):
+    """They match nearly each pod, and none of them injects Istio's sidecar."""
+    configuration = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration", "metadata": {"name": "n"}}
+    webhook = json.dumps({**configuration, "webhooks": [{"name": name, "clientConfig": {"service": {"name": "s", "namespace": "n", "path": path}}}]}) + "\n---\n"
+    (alone,) = verdicts("-f", "-", stdin=POD)
+    assert verdicts("-f", "-", stdin=webhook + POD) == [alone]
+    asked = verdicts("-f", "-", "--namespace-labels", "istio-injection=enabled", stdin=webhook + POD)
+    assert [(one["injected"], one["webhook"]) for one in asked] == [(True, "namespace")]
+
+
 def test_what_the_owner_of_a_pod_should_know_is_told():
     pod = """
 apiVersion: v1
@@ -736,3 +749,24 @@ def test_a_configuration_is_checked_without_manifests(folder):
     both = run(inject.command, "--check-config", "-f", folder / "a.yaml")
     assert isinstance(both.exception, OptionError)
     assert "--check-config: needs no manifests" in str(both.exception)
+
+
+def test_the_name_servers_of_this_machine_are_none_of_the_pods():
+    captured = POD.replace("metadata: {", 'metadata: {annotations: {proxy.istio.io/config: "proxyMetadata: {ISTIO_META_DNS_CAPTURE: \'true\'}"}, ', 1)
+    assert captured != POD
+    (found,) = explained(stdin=captured)
+    assert not [text for text in found["findings"] if "resolv.conf" in text]
+
+
+def test_what_manual_injection_does_not_read_of_a_cron_job_is_told():
+    """Like Istio's, it reads the Job's metadata; the webhook sees the pod's."""
+    template = {"metadata": {"annotations": {"sidecar.istio.io/inject": "false", "a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    job = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "n"}, "spec": {"jobTemplate": {"spec": {"template": template}}}}
+    said = 'annotation sidecar.istio.io/inject: "false" of spec.jobTemplate.spec.template has no effect on manual injection, which reads spec.jobTemplate.metadata'
+    (found,) = explained(stdin=json.dumps(job))
+    assert (found["injected"], [said in text for text in found["warnings"]]) == (True, [True])
+    assert f'warning: CronJob "n": {said}' in run(inject.command, "-f", "-", stdin=json.dumps(job)).stderr
+    (webhooks,) = verdicts("-f", "-", "--namespace-labels", "istio-injection=enabled", stdin=json.dumps(job))
+    assert (webhooks["injected"], webhooks["warnings"]) == (False, [])
+    job["spec"]["jobTemplate"]["metadata"] = {"annotations": {"sidecar.istio.io/inject": "false"}}
+    assert explained(stdin=json.dumps(job))[0]["warnings"] == []

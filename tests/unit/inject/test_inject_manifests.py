@@ -12,7 +12,7 @@ from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import clone
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.deciding import yaml_texts
-from netinit.inject.deciding.manifests import StreamWriter, split, workloads
+from netinit.inject.deciding.manifests import StreamWriter, separate_objects, split, workloads
 from netinit.inject.deciding.template_kinds import TemplateKind
 from streams import inject_stream
 from sweeps import choose, together
@@ -336,3 +336,23 @@ def test_memory_stays_where_it_is_however_many_documents_there_are(tmp_path):
     start, end, length = choose((500, 2_000, 30_000), (1_000, 10_000, 5_000))
     few, many = peak_for(start, length, tmp_path), peak_for(end, length, tmp_path)
     assert many - few < 10, f"{few:.0f} MiB for {start:,} documents, {many:.0f} MiB for {end:,}: the output alone has 45 MiB more"
+
+
+@pytest.mark.parametrize("between", ["\n", "\r\n", "\n\n ", ""])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_stream_of_json_objects_is_read_as_documents_on_their_lines(between, indent):
+    """What `jq -c .items[]` prints, and `kubectl get -o json` of one object after the other."""
+    given = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [{"name": "}{"}]}} for name in "abc"]
+    text = between.join(json.dumps(one, indent=indent) for one in given) + between
+    separated = separate_objects(text)
+    assert yaml_texts.load_all(separated) == given
+    assert [document.parse()[0] for document in split(separated) if document.text.strip()] == given
+    if between:
+        assert separated.rstrip().count("\n") == text.rstrip().count("\n")
+    done = inject_stream(separated, CONFIG).text
+    assert [[one["name"] for one in tree["spec"]["containers"]] for tree in yaml_texts.load_all(done)] == [["}{", "istio-proxy"]] * 3
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"a": 1}\n', "", "{a: 1}\n{b: 2}", '{"a": 1}\n[2]', '{"a": 1}\n{"b": ', '{"a": 1}\n---\n{"b": 2}\n', "a: 1\n"])
+def test_a_text_that_is_no_stream_of_json_objects_stays_as_it_is(text):
+    assert separate_objects(text) == text

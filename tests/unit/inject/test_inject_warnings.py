@@ -178,6 +178,13 @@ def test_the_only_container_with_the_proxys_user_is_an_application():
     assert kinds(pod(containers=[container("app", 1337)])) == [(ERROR, "proxy-owner", "app")]
 
 
+@pytest.mark.parametrize(("early", "late", "found"), [(1337, None, []), (None, 1337, ["late"]), (1337, 1337, ["late"]), (None, 5, [])])
+def test_an_init_container_behind_a_native_proxy_has_a_network_and_no_reason_for_the_proxys_user(early, late, found):
+    proxy = container("istio-proxy", 1337, restartPolicy="Always")
+    tree = pod(inits=[init(), container("early", early), proxy, container("enable-core-dump", 1337), container("late", late)], containers=[container("app")])
+    assert [(one.severity, one.subject) for one in pod_findings(tree) if one.kind.name == "proxy-owner"] == [(WARNING, name) for name in found]
+
+
 def test_a_sidecar_among_the_init_containers_counts_as_an_application():
     sidecar = container("logs", 1337, restartPolicy="Always")
     assert (ERROR, "proxy-owner", "logs") in kinds(pod(inits=[init(), sidecar]))
@@ -300,4 +307,24 @@ def test_the_example_is_right():
 
 @pytest.mark.parametrize(("policy", "warned"), [(None, False), ("", False), ("ClusterFirst", False), ("Default", True)])
 def test_a_dns_policy_is_warned_about_unless_it_is_that_of_the_cluster(policy, warned):
-    assert [text.partition(" is ")[0] for text in injection_warnings({"spec": {"dnsPolicy": policy}})] == [f'dnsPolicy "{policy}"'] * warned
+    assert [str(one).partition(" is ")[0] for one in injection_warnings({"spec": {"dnsPolicy": policy}})] == [f'dnsPolicy "{policy}"'] * warned
+
+
+CONFIG, PROBERS = "proxy.istio.io/config", "sidecar.istio.io/rewriteAppHTTPProbers"
+
+
+@pytest.mark.parametrize(("annotations", "said"), [
+    ({PROBERS: "yes"}, [f"annotation {PROBERS}: 'yes' is neither true nor false and is ignored"]),
+    ({"sidecar.istio.io/nativeSidecar": "on"}, ["annotation sidecar.istio.io/nativeSidecar: 'on' is neither"]),
+    ({PROBERS: "T", "sidecar.istio.io/nativeSidecar": "0"}, []),
+    ({CONFIG: "holdApplicationUntilProxyStart: true"}, ["did you mean holdApplicationUntilProxyStarts?"]),
+    ({CONFIG: "tracing: {samplng: 1}\nxyzzy: 1"}, ["'tracing.samplng' is no setting", "'xyzzy' is no setting of a ProxyConfig and is ignored; remove it"]),
+    ({CONFIG: "proxyMetadata: {ANY_NAME: x}\nstatus_port: 15020\nproxyStatsMatcher: {inclusionRegexps: [x]}"}, []),
+    ({CONFIG: "{"}, []), ({CONFIG: ""}, []),
+])  # fmt: skip
+def test_a_value_that_the_injection_ignores_is_said_with_its_place(annotations, said):
+    found = injection_warnings({"metadata": {"annotations": annotations}})
+    assert len(found) == len(said)
+    for one, text in zip(found, said, strict=True):
+        assert text in str(one)
+        assert one.path[1] in annotations

@@ -61,7 +61,7 @@ def test_an_access_has_all_that_kubectl_reads_of_a_cluster_and_a_user(tmp_path):
         "client-certificate-data": data["certificate"], "client-key-data": data["key"], "exec": {"command": "login"},
     }  # fmt: skip
     path = write(tmp_path / "config", clusters=["odd", {"name": "c", "cluster": cluster}], users=[{"name": "u", "user": user}])
-    assert of_kubeconfig(path, "one") == Access(
+    assert of_kubeconfig(path, context="one") == Access(
         server="http://[::1]:1", certificate_authority="ca", server_name="api", insecure=True, token="t", token_file="/run/token",
         username="me", password="secret", client_certificate="certificate", client_key="key", program={"command": "login"},
         namespace="shop", origin=f'the kubeconfig "{path}", context "one"',
@@ -98,7 +98,7 @@ def test_of_a_file_without_an_end_no_more_than_the_limit_is_read(monkeypatch):
 
 
 def test_another_context_may_be_named(tmp_path):
-    access = of_kubeconfig(write(tmp_path / "config"), "two")
+    access = of_kubeconfig(write(tmp_path / "config"), context="two")
     assert (access.token, access.namespace, access.origin[-15:]) == ("", "default", ', context "two"')
 
 
@@ -146,7 +146,7 @@ def test_certificates_are_read_from_the_text_or_from_files_beside_it(tmp_path):
 )  # fmt: skip
 def test_what_is_wrong_with_a_kubeconfig_is_told(tmp_path, changes, context, said):
     with pytest.raises(ConfigError) as error:
-        of_kubeconfig(write(tmp_path / "config", **changes), context)
+        of_kubeconfig(write(tmp_path / "config", **changes), context=context)
     assert str(error.value) == f'the kubeconfig "{tmp_path}/config"' + said.replace("{folder}", str(tmp_path))
 
 
@@ -183,10 +183,27 @@ def test_the_order_is_the_flag_the_variable_the_pod_the_home(tmp_path):
         find_access(environ=pod)
     assert str(home) in find_access(context="two", environ=pod).origin, "a pod has no contexts"
     pod["KUBECONFIG"] = f"{variable}{os.pathsep}{named}"
-    assert find_access(environ=pod) == of_kubeconfig(variable)
-    assert find_access(context="two", environ=pod) == of_kubeconfig(variable, "two")
-    assert find_access(context="two", environ=environ) == of_kubeconfig(home / ".kube" / "config", "two")
+    assert find_access(environ=pod) == of_kubeconfig(variable, named)
+    assert find_access(context="two", environ=pod) == of_kubeconfig(variable, named, context="two")
+    assert find_access(context="two", environ=environ) == of_kubeconfig(home / ".kube" / "config", context="two")
     assert str(named) in find_access(kubeconfig=str(named), environ=pod).origin
+
+
+def test_the_files_of_the_variable_are_read_as_one_as_kubectl_does(tmp_path):
+    """The first that names a thing counts; files that are missing or empty are passed over; each names its own files."""
+    first = write(tmp_path / "first", **{"current-context": ""}, users=[], contexts=[{"name": "one", "context": {"cluster": "c", "user": "u"}}])
+    (tmp_path / "more").mkdir()
+    users = [{"name": "u", "user": {"tokenFile": "token"}}]
+    second = write(tmp_path / "more" / "second", clusters=[{"name": "c", "cluster": {"server": "https://never"}}], users=users)
+    (tmp_path / "empty").write_text("")
+    names = ["", str(tmp_path / "missing"), str(first), str(tmp_path / "empty"), "x" * 5000, str(second), ""]
+    found = find_access(environ={"KUBECONFIG": os.pathsep.join(names)})
+    assert (found.server, found.token_file) == ("https://10.0.0.1:6443", str(tmp_path / "more" / "token"))
+    assert find_access(context="two", environ={"KUBECONFIG": os.pathsep.join(names)}).server == "https://10.0.0.1:6443"
+    with pytest.raises(ConfigError, match=r'has no context "three"; it has "one", "one", "two"$'):
+        find_access(context="three", environ={"KUBECONFIG": os.pathsep.join(names)})
+    with pytest.raises(ConfigError, match=r'"missing" cannot be read: No such file|missing" cannot be read'):
+        find_access(environ={"KUBECONFIG": f":{tmp_path / 'missing'}"})
 
 
 def test_the_environment_is_that_of_the_process_and_may_be_without_a_home(tmp_path, monkeypatch):

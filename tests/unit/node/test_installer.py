@@ -394,7 +394,7 @@ def test_a_folder_without_a_network_is_waited_for(place):
     with refused(f"--cniConfFolder: {told}"):
         made(place).install()
     write(place, LIST, "README")
-    write(place, LIST, ".10-half.conflist")
+    write(place, LIST, ".10-half.conflist123")
     with refused(f"--cniConfFolder: {told}"):
         made(place).install()
     assert made(place).state()["entry"] == f"{place}/net.d has no network yet"
@@ -545,8 +545,32 @@ def test_adding_and_removing_are_each_others_inverse_and_adding_is_idempotent(pl
 
 
 def test_the_first_network_is_the_first_by_name():
-    assert first_of(["99-z.conf", "10-b.conflist", "10-a.conf", "00.txt", ".00.conf"]) == "10-a.conf"
+    assert first_of(["99-z.conf", "10-b.conflist", "10-a.conf", "00.txt", ".00.conf.tmp1"]) == "10-a.conf"
+    assert first_of(["10-b.conflist", ".99-z.conf"]) == ".99-z.conf", "libcni (ConfFiles) looks at the end of the name alone"
     assert first_of([]) == ""
+
+
+def test_a_hidden_file_that_the_runtime_takes_gets_the_entry_and_gives_it_back(place):
+    hidden = write(place, LIST, ".05-new.conflist")
+    other = write(place, LIST)
+    before = everything(place)
+    made(place).install()
+    assert (ENTRY in read(hidden)["plugins"], ENTRY in read(other)["plugins"]) == (True, False)
+    assert set(made(place).state().values()) == {""}
+    made(place).uninstall()
+    assert {name: data for name, data in everything(place).items() if name in before} == before
+
+
+@pytest.mark.parametrize(("more", "is_told"), [({}, True), ({"loadOnlyInlinedPlugins": True}, False), ({"loadOnlyInlinedPlugins": "TRUE"}, False), ({"name": "other"}, False)])
+def test_plugins_that_a_runtime_adds_from_a_folder_come_after_ours_and_are_told(place, more, is_told):
+    path = write(place, {**LIST, **more})
+    (place / "net.d" / "k8s").mkdir()
+    behind = place / "net.d" / "k8s" / "90-other.conf"
+    behind.write_text('{"type": "other"}')
+    made(place).install()
+    told = made(place).warnings().get("PluginsBehind", "")
+    assert told.startswith(f"after {path}, and so after netinit's plugin, runtimes with libcni 1.3 or later run {behind}: ") is is_told
+    assert bool(told) is is_told
 
 
 def test_the_plugins_own_file_is_missing(place):

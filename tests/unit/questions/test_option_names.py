@@ -68,6 +68,15 @@ def test_explain_audit_and_lint_name_what_was_written(run, tmp_path, pod, values
         assert f"to close it: remove them from {remedy.partition(' from ')[2].partition(':')[0]}\n" in audited
 
 
+@pytest.mark.parametrize(("text", "written"), [
+    ("use --inbound-tunnel-port 0, or X", 'use T: "0", or X'), ("use --inbound-tunnel-port=0.", 'use T: "0".'), ("--inbound-tunnel-port 0: it", 'T: "0": it'),
+    ("(--inbound-tunnel-port)", "(T)"), ("--istio-service-cidr 10.0.0.0/8,fd00::/8, as", 'S: "10.0.0.0/8,fd00::/8", as'),
+    ("--istio-service-cidr '*'; remove", 'S: "*"; remove'), ("--istio-service-cidr=*,", 'S: "*",'),
+])  # fmt: skip
+def test_the_punctuation_of_a_sentence_is_no_part_of_a_value(text, written):
+    assert translate(text, {"tunnel_port": "T", "outbound_cidrs": "S"}) == written
+
+
 def test_lint_names_the_annotation_of_an_option_without_effect(run, tmp_path):
     (tmp_path / "pod.yaml").write_text(POD.replace("ANNOTATIONS", f'{INCLUDED}, traffic.sidecar.istio.io/excludeOutboundIPRanges: "192.168.0.0/16"'))
     out = run(["netinit", "lint", f"{tmp_path}/pod.yaml"]).out
