@@ -111,12 +111,12 @@ def of_kubeconfig(path: Path, context: str = "") -> Access:
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
-        tree = yaml.load(data[:_MAX_BYTES].decode(), _Texts)  # noqa: S506 - a SafeLoader
+        tree = yaml.load(data.decode(), _Texts) if len(data) <= _MAX_BYTES else None  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} is not YAML: {' '.join(str(error).split())}") from error
-    if len(data) > _MAX_BYTES or not isinstance(tree, dict):
+    if not isinstance(tree, dict):
         raise ConfigError(f"{what} is not a kubeconfig: it must be a mapping of at most {_MAX_BYTES >> 20} MiB")
     name = context or string(tree.get("current-context"))
     if not name:
