@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import subprocess
 import sysconfig
@@ -16,6 +17,7 @@ BUILDER = ROOT / "netinit" / "bin" / "executable.py"
 ABSENT = "is not in this executable"
 
 
+@functools.cache
 def load_builder() -> ModuleType:
     """netinit/bin/executable.py, which is in no package."""
     spec = importlib.util.spec_from_file_location("executable_builder", BUILDER)
@@ -24,6 +26,7 @@ def load_builder() -> ModuleType:
     return module
 
 
+@functools.cache
 def read_sources(builder: ModuleType) -> Any:
     """The modules of this Python's library and of netinit, for the builder."""
     found = builder.ModuleSources(Path(sysconfig.get_path("stdlib")))

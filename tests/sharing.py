@@ -22,6 +22,7 @@ TOGETHER = (  # beginnings of names: what begins with one of a line is one unit
     ("tests/netns/test_node.py", "tests/netns/test_node_clock.py"),
     ("tests/netns/test_node_sweep.py",),
     ("tests/netns/test_node_watch.py", "tests/netns/test_node_run.py", "tests/netns/test_node_outside.py"),
+    ("tests/unit/test_architecture.py", "tests/unit/test_reach.py", "tests/unit/test_cost_of_changes.py", "tests/unit/questions/test_finding_codes.py"),  # they parse the package
     ("tests/netns/test_peers_options.py::test_what_becomes_of_new_connections",),  # the machine has one log
 )  # fmt: skip
 # What takes longest, by the beginnings of the tests' names.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 
 import yaml
@@ -64,9 +65,15 @@ def only(*hosts, mode="REGISTRY_ONLY"):
     return f"outboundTrafficPolicy: {{mode: {mode}}}, egress: [{{hosts: {json.dumps(hosts)}}}]"
 
 
+@functools.cache
+def read(text):
+    """The objects of a text, which nothing changes."""
+    return tuple(yaml.safe_load_all(text))
+
+
 def report(*texts, unread=(), whole=KINDS, **asked):
     """The report about `web`; kinds of `unread` could not be read in every namespace."""
-    trees = [tree for text in (NAMESPACE, workload(), *texts) for tree in yaml.safe_load_all(text)]
+    trees = [tree for text in (NAMESPACE, workload(), *texts) for tree in read(text)]
     known = read_objects(trees, whole=set(whole) - {*unread}, unread=dict.fromkeys(unread, "Forbidden"))
     chosen = next(one for one in known.workloads if one.name == "web")
     return why_of_objects(read_asked(**asked), chosen, known, options=Options(), outlook=Outlook())

@@ -97,19 +97,24 @@ class ModuleSources:
         """A module's statements."""
         return ast.parse(self.paths[name].read_bytes())
 
+    @functools.cache  # noqa: B019 - lives as long as the program
+    def import_statements(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ...]:
+        """A module's import statements, at its top or anywhere, except for types alone."""
+        return tuple(one for one in _walk(self.tree(name)) if isinstance(one, ast.Import | ast.ImportFrom))
+
     def is_package(self, name: str) -> bool:
         """Whether a module is a package."""
         return self.paths[name].name == "__init__.py"
 
     def imports(self, name: str, *, at_top: bool) -> list[str]:
         """The modules that a module imports: always and at its top, or anywhere, except for types alone."""
-        statements = self.tree(name).body if at_top else _walk(self.tree(name))
+        statements = self.tree(name).body if at_top else self.import_statements(name)
         found = dict.fromkeys(one for statement in statements for one in self.named_by(statement, name))
         return [one for one in found if one in self.paths]
 
     def names(self, name: str) -> list[str]:
         """The modules that a module names anywhere, also those that have no file."""
-        return [one for statement in _walk(self.tree(name)) for one in self.named_by(statement, name)]
+        return [one for statement in self.import_statements(name) for one in self.named_by(statement, name)]
 
     def named_by(self, statement: ast.AST, name: str) -> list[str]:
         """The modules that a statement of a module imports."""
@@ -136,8 +141,10 @@ def list_packages(name: str) -> list[str]:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """All statements below a node but those for types alone."""
+    """All statements below a node but those for types alone; expressions, which hold none, are not looked into."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr):
+            continue
         if isinstance(child, ast.If) and isinstance(child.test, ast.Name) and child.test.id == "TYPE_CHECKING":
             for other in child.orelse:
                 yield other

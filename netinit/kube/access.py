@@ -129,7 +129,7 @@ def _load(path: Path) -> Tree:
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
-        tree = yaml.load(data[:_MAX_BYTES].decode(), _Texts)  # noqa: S506 - a SafeLoader
+        tree = yaml.load(data.decode(), _Texts) if len(data) <= _MAX_BYTES else None  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}") from error
     except (UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError) as error:

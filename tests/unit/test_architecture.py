@@ -14,6 +14,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from package_trees import parse
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "netinit").rglob("*.py"))
 MOST_FUNCTIONS = 60  # of a file: beyond that it holds more than one idea
@@ -49,11 +51,6 @@ DOORS = {  # to stdout and stderr
 }  # fmt: skip
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
 PRINTERS = {"print", "echo", "secho", "echo_via_pager", "print_exc", "print_exception", "print_last", "print_stack", "print_tb"}
-
-
-@functools.cache
-def read(path):
-    return ast.parse(path.read_text())
 
 
 @functools.cache
@@ -112,7 +109,7 @@ def test_every_file_says_what_it_is_and_stays_readable():
 def test_a_name_of_a_class_has_one_meaning():
     places = {}
     for path in SOURCES:
-        for node in sort_nodes(read(path))[ast.ClassDef]:
+        for node in sort_nodes(parse(path))[ast.ClassDef]:
             places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     problems = [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
     assert not problems, "\n".join(["two things of one name; a search finds the wrong one:", *problems])
@@ -153,7 +150,7 @@ def test_only_the_log_and_the_output_module_print():
         f"{name}, {place}: print with netinit.base.output or a netinit.logs.Log"
         for path in SOURCES
         if (name := str(path.relative_to(ROOT))) not in DOORS
-        for place in find_prints(read(path))
+        for place in find_prints(parse(path))
     ]
     assert not problems, "\n".join(problems)
 
@@ -180,7 +177,7 @@ def gather_calls(names, allowed, folders=("",)):
         f"{name}, {place}"
         for path in SOURCES
         if (name := str(path.relative_to(ROOT))) not in allowed and name.startswith(tuple(f"netinit/{folder}" for folder in folders))
-        for place in find_calls(read(path), names)
+        for place in find_calls(parse(path), names)
     ]
 
 
@@ -191,7 +188,7 @@ def test_children_are_forked_and_programs_started_in_one_file_each():
 
 def test_pods_are_opened_in_one_file():
     """Whoever opens one otherwise would have to refuse the machine, read its name servers and hold its locks alone."""
-    naming = {str(path.relative_to(ROOT)) for path in SOURCES if any(is_named(node, ENTERS) for node in ast.walk(read(path)))}
+    naming = {str(path.relative_to(ROOT)) for path in SOURCES if any(is_named(node, ENTERS) for node in ast.walk(parse(path)))}
     assert naming == ENTERING, "open pods by netinit.backends.named_pod"
 
 
@@ -209,7 +206,7 @@ def test_what_is_excused_exists_and_needs_it():
     excused = [*FORKING, *STARTING, *OF_THE_LAB, *READS_ITS_OWN_DATA, *DOORS]
     assert [name for name in excused if not (ROOT / name).is_file()] == []
     for names, files in ((FORKS, FORKING), (STARTS, STARTING | OF_THE_LAB), (OPENERS, READS_ITS_OWN_DATA)):
-        assert [name for name in files if not list(find_calls(read(ROOT / name), names))] == []
+        assert [name for name in files if not list(find_calls(parse(ROOT / name), names))] == []
 
 
 @pytest.mark.parametrize(
@@ -230,7 +227,7 @@ def test_a_line_that_prints_on_its_own_is_found(line):
 
 def find_problems(path):
     text = path.read_text()
-    tree = read(path)
+    tree = parse(path)
     if not ast.get_docstring(tree):
         yield "has no docstring"
     if tree.body[1:] and "from __future__ import annotations" not in text:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from package_trees import parse
+
 PACKAGE = Path(__file__).parents[2] / "netinit"
 OTHER_CLASSIC = ("inject/", "webhook/", "cli/inject/", "cli/webhook/")  # where `classic` is a form of the injector's configuration
 HOST_PROBES = (  # the node's rules that an ambient mesh's own agent makes, in its dialects: another layout or backend of ours does not touch them
@@ -34,7 +36,7 @@ MOST_FILES = [  # these numbers may only go down
 @cache
 def list_words():
     """For each file that is written by hand, its names and texts, without comments and docstrings."""
-    files = {path: list(words_of(ast.parse(path.read_text()))) for path in PACKAGE.rglob("*.py")}
+    files = {path: list(words_of(parse(path))) for path in PACKAGE.rglob("*.py")}
     template = PACKAGE / "data" / "injection.yaml"
     files[template] = [template.read_text()]
     return {path.relative_to(PACKAGE).as_posix(): "\n".join(words) for path, words in files.items()}

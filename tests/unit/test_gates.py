@@ -22,6 +22,7 @@ from netinit.testing import assert_captured, assert_holds
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+FORKED = ROOT / "tests" / "forked_netinit.py"
 WITHOUT_PLUGINS = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # those of our own tests take half of a session's start
 SHARED = """
 apiVersion: v1
@@ -51,9 +52,11 @@ def run_step(step, folder, action, temp, inputs):
 
 
 def run_action(tmp_path, inputs):
-    """The step of the action that looks at files, with this Python."""
+    """The step of the action that looks at files, with this Python; its `python -P -m netinit` is a fork (prefork.py)."""
     (tmp_path / "netinit" / "bin").mkdir(parents=True)
-    (tmp_path / "netinit" / "bin" / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    program = shlex.join([sys.executable, "-IS", str(FORKED)])
+    forked = f'NETINIT_DOOR={shlex.quote(str(prefork.door()))} exec {program} "$@"'
+    (tmp_path / "netinit" / "bin" / "python").write_text(f'#!/bin/sh\n[ "$1 $2 $3" = "-P -m netinit" ] || exit 99\nshift 3\n{forked}\n')
     (tmp_path / "netinit" / "bin" / "python").chmod(0o755)
     return run_step(STEPS[1], tmp_path, ROOT, tmp_path, {**INPUTS, **inputs})
 

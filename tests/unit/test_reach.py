@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from package_trees import parse
+
 PACKAGE = Path(__file__).parents[2] / "netinit"
 FILES = {
     ".".join(("netinit", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -53,7 +55,7 @@ class _Imports(ast.NodeVisitor):
 @functools.cache
 def imports_of(module):
     visitor = _Imports()
-    visitor.visit(ast.parse(FILES[module].read_text("utf-8")))
+    visitor.visit(parse(FILES[module]))
     parents = {".".join(parts[:end]) for one in visitor.found for parts in [one.split(".")] for end in range(1, len(parts) + 1)}
     return parents & FILES.keys()
 

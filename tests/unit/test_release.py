@@ -163,9 +163,15 @@ def executables(tmp_path):
 
 
 @pytest.fixture
-def with_executable(tmp_path, executables, monkeypatch):
-    """A release with it, and how it was built."""
+def with_executable(made, tmp_path, executables, monkeypatch):
+    """A release with it, and how it was built: with the wheel and the sources that are made already, which take most of the time."""
+
+    def take_package(folder, _root):
+        for piece in ("wheel", "sources"):
+            shutil.copyfile(made / NAMES[piece], folder / NAMES[piece])
+
     monkeypatch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+    monkeypatch.setattr(release, "build_package", take_package)
     images = ImageBuild(executables=executables)
     release.build(tmp_path / "dist", HOME, images=images)
     return tmp_path / "dist", images

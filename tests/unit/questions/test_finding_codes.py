@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -14,17 +15,17 @@ from netinit.base.findings import GROUPS, FindingKind
 from netinit.questions import finding_codes
 from netinit.questions.audit.kinds import BYPASSES, DESIGN
 from netinit.questions.finding_codes import all_kinds, grouped
+from package_trees import parse
 
 PACKAGE = Path(netinit.__file__).parent
 RETIRED = "No longer reported"
 
 
+@functools.cache
 def declarations():
     """The code and the name of each declaration in the source of the package, with the file."""
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "FindingKind":
-                yield node.args[0].value, node.args[1].value, path
+    calls = [(node, path) for path in PACKAGE.rglob("*.py") for node in ast.walk(parse(path)) if isinstance(node, ast.Call)]
+    return [(node.args[0].value, node.args[1].value, path) for node, path in calls if getattr(node.func, "id", "") == "FindingKind"]
 
 
 def test_every_declared_kind_is_found_wherever_its_check_stands():
