@@ -14,10 +14,9 @@ from netinit.base.errors import (
     KernelFeatureError,
     NetinitError,
 )
-from netinit.base.net import IPV4
 from netinit.kernel import read_text
 from netinit.kernel.capabilities import advise
-from netinit.options import FIRST_WITH, LAYOUTS, TABLES_OF_OUR_OWN, Interception
+from netinit.options import FIRST_WITH, TABLES_OF_OUR_OWN
 
 # Causes: a privilege is missing, the kernel lacks support, one of the two, too large, refused.
 PRIVILEGE, SUPPORT, EITHER, TOO_LARGE, REFUSED = "privilege", "support", "either", "too large", "refused"
@@ -80,14 +79,6 @@ def _modules_of_iptables(output: str, modules: str) -> str:
         core, prefix = _LEGACY[modules]
         return f"{core}, {prefix}_{table}"
     return MODULES[modules]
-
-
-def explain_other_route(step: str, family: int, table: int) -> ApplyError:
-    """Return the error for a table that has another default route, which marked packets would take."""
-    is_fixed = any(table == line.table for line in LAYOUTS.values())
-    other = "" if is_fixed else f", or choose another with {Interception.flag('tproxy_table').label}"
-    version = 4 if family == IPV4.number else 6
-    return ApplyError(f"{step}: another default route is in this table (ip -{version} route show table {table}): delete it{other}")
 
 
 def explain_iptables(output: str, message: str, modules: str, *, privileged: bool) -> NetinitError:

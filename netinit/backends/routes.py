@@ -76,7 +76,7 @@ def make_one(step: RouteChange, link: ModuleType = netlink) -> RouteResult:
         if error.errno == EXISTS and step.add:
             target = step.target
             if isinstance(target, LocalRoute) and all(target.table != one.table for one in link.list_local_routes(target.family)):
-                from netinit.backends.failure_causes import explain_other_route  # rarely needed
+                from netinit.backends.route_causes import explain_other_route  # rarely needed
 
                 raise explain_other_route(step.describe(), target.family, target.table) from None
             return RouteResult(changed=False)

@@ -158,12 +158,12 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
     if leaves and not (rules.snapshot or around.addresses or _is_of_a_link(packet)):  # known are those of the other family alone
         answer = _without_addresses(rules, packet, answer)
     answer = _check_source(rules, answer)
-    answer = replace(answer, answer=_find_answer(rules, answer.trace, around))
+    answer = replace(answer, answer=None if answer.trace.others else _find_answer(rules, answer.trace, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rules.place)
     made = rules.options.get(source) or rules.made_by or rules.wanted
-    recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot else ()
+    recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot and not answer.trace.others else ()
     caveats = (*_find_caveats(answer), *_find_other_end(answer, rules.join(packet.family), around))
     return Answered((), source, answer, caveats, recipients)
 
