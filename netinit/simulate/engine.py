@@ -52,6 +52,8 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
     at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
     ends = [attempt.trace() for attempt in ways]
     if is_all and {one.verdict for one in ends} == {DIRECT}:
+        _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is None)
+        at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
         others = {one.end: one for one in ends if one.end != trace.end}
         return replace(trace, reason=reason, decider=step, steps=trace.steps[:at], others=tuple(others.values()))
     is_safe = is_all and {one.verdict for one in ends} == {CAPTURED, DROPPED}

@@ -27,6 +27,7 @@ VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 COPYING = "TEE"  # the extension that sends a copy of the packet to another host
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
+LIFETIME = {4: 8, 6: 7}  # where a header has the number of routers that a packet may still pass
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 
 # ---- options of iptables ---------------------------------------------------------------------------------------------------
@@ -340,6 +341,8 @@ def _set_payload(found: Found, registers: Registers, family: Family | None) -> T
     value = _constant(registers, found.get(5))  # NFTA_PAYLOAD_SREG
     if base == numbers.NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
+    if value and base == numbers.NETWORK_HEADER and family and (offset, length) == (LIFETIME[family.version], 1) and value[0] > 1:
+        return Observe(text="ttl set")
     if value and base == numbers.NETWORK_HEADER and family and (offset, length) == numbers.ADDRESSES[family][1]:
         return foreign_targets.WriteDestination(text=text, address=_address(value[:length]))
     if value and base == numbers.TRANSPORT_HEADER and (offset, length, False) == numbers.PORTS[1]:
@@ -376,7 +379,7 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": _dup,
-    "queue": lambda _, __, ___: Queue(text="queue"),
+    "queue": lambda found, _, __: Queue(text=f"queue num {number(found.get(1))}"),
     "exthdr": lambda _, __, ___: Observe(text="tcp option set"),  # or removed: no rule of ours depends on one
     "last": lambda _, __, ___: Observe(text="last"),
 }
