@@ -8,7 +8,8 @@ from netinit.options import Options, SettledOptions, offline
 from netinit.rules import layouts
 from netinit.rules.iptables import ownership
 from netinit.rules.iptables.compare import FamilyRules
-from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, keys_of, target_of
+from netinit.rules.iptables.keys import target_of
+from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, keys_of
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.sets import find_preparation, use_sets

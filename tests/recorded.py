@@ -34,6 +34,7 @@ FOREIGN = {
         "-A OUTPUT -o eth+ -p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j RETURN",
         "-A OUTPUT ! -o lo -m addrtype --dst-type LOCAL -j ACCEPT",
         "-A OUTPUT -p tcp -m owner ! --uid-owner 1000-2000 --gid-owner 5 -j REDIRECT --to-ports 99",
+        "-A PREROUTING -d 10.5.0.0/16 -j NETMAP --to 10.6.0.0/16",
         "-A POSTROUTING -s 10.0.0.0/9 ! -d 10.128.0.0/9 -j MASQUERADE",
     ),
     "mangle": (
@@ -54,6 +55,10 @@ FOREIGN = {
         "-A OUTPUT -m conntrack --ctdir REPLY -j ACCEPT",
         "-A INPUT -m iprange ! --src-range 192.0.2.1-192.0.2.9 -j DROP",
         "-A INPUT -p tcp -m multiport --ports 53,8000:8080 -j DROP",
+        "-A INPUT -p tcp -m conntrack --ctorigdst 10.1.2.0/24 -j ACCEPT",
+        "-A INPUT -p tcp -m conntrack ! --ctorigdstport 80 -j ACCEPT",
+        "-A INPUT -m ttl --ttl-eq 1 -j DROP",
+        "-A FORWARD -j NFQUEUE --queue-num 3",
         "-A FORWARD -g ELSEWHERE",
     ),
 }

@@ -317,6 +317,7 @@ NAMES = {
     "a pod on its node's network": Situation((workload("hostNetwork: true, containers: [{name: web, image: web}]"), service(), DB), TO_DB),
     "a pod on its node's network that asks the cluster's servers": Situation((workload("hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet, containers: [{name: web, image: web}]"), service(), DB), TO_DB),
     "a pod with servers of its own": Situation((workload("dnsPolicy: None, dnsConfig: {nameservers: [10.1.1.1], searches: [example.com.]}, containers: [{name: web, image: web}]"), service(), DB), TO_DB),
+    "more name servers than a resolver asks": Situation((workload("dnsPolicy: None, dnsConfig: {nameservers: [10.96.0.10, 10.96.0.11, 10.96.0.12, 10.96.0.13, 10.96.0.14]}, containers: [{name: web, image: web}]", annotations="proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"),), {"name": "api.example.com"}),
     "a pod with servers of its own that may know the cluster": Situation((workload("dnsPolicy: None, dnsConfig: {searches: [svc.cluster.local]}, containers: [{name: web, image: web}]"), service(), DB), TO_DB),
     "queries that are captured": Situation((workload(annotations="proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"), service(), DB), TO_DB),
     "a pod outside of the mesh": Situation((UNINJECTED, service(), DB), TO_DB),
@@ -484,6 +485,7 @@ RULES = {
     "inbound": from_api(WEB_SERVICE),
     "inbound, excluded, from a client of the mesh": Situation((workload(annotations='traffic.sidecar.istio.io/excludeInboundPorts: "8080"'), OPEN_MESH, CLIENT, WEB_SERVICE), FROM),
     "inbound, excluded, from a client outside": Situation((workload(annotations='traffic.sidecar.istio.io/excludeInboundPorts: "8080"'), OPEN_MESH), {"client": "10.9.9.9", "port": "8080"}),
+    "more name servers than a resolver asks": Situation((workload("dnsPolicy: None, dnsConfig: {nameservers: [10.96.0.10, 10.96.0.11, 10.96.0.12, 10.96.0.13, 10.96.0.14]}, containers: [{name: web, image: web}]", annotations="proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"),), {"name": "api.example.com"}),
     "the server that is asked for a name": Situation((workload("dnsPolicy: None, dnsConfig: {nameservers: [10.96.0.10]}, containers: [{name: web, image: web}]", annotations="proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"),), {"name": "api.example.com"}),
 }  # fmt: skip
 RECIPIENTS = {

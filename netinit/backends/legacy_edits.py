@@ -65,7 +65,7 @@ def add_all(written: Written, family: Family) -> Edits:
 
 def find_edits(target: Edits, live: Live, owned: Owned, skip: Sequence[str] = ()) -> tuple[TableEdit, ...]:
     """Return the edits that replace our rules of a family by those of the target; tables in `skip` match already."""
-    from netinit.rules.iptables.transition import REFUSING, order_tables  # not needed on a first run
+    from netinit.rules.iptables.table_order import REFUSING, order_tables  # not needed on a first run
 
     by_table = {edit.table: edit for edit in target}
     listed: dict[str, list[str]] = {}

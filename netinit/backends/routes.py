@@ -76,7 +76,9 @@ def make_one(step: RouteChange, link: ModuleType = netlink) -> RouteResult:
         if error.errno == EXISTS and step.add:
             target = step.target
             if isinstance(target, LocalRoute) and all(target.table != one.table for one in link.list_local_routes(target.family)):
-                raise _explain_other_route(step, target) from None
+                from netinit.backends.route_causes import explain_other_route  # rarely needed
+
+                raise explain_other_route(step.describe(), target.family, target.table) from None
             return RouteResult(changed=False)
         if isinstance(step.target, str) and error.errno in (NO_ACCESS, NO_SUCH_ADDRESS):
             why = "where IPv6 is disabled: the proxy cannot pass on inbound IPv6 connections"
@@ -133,14 +135,6 @@ def _effect(target: RouteObject) -> tuple[object, ...]:
     if isinstance(target, PolicyRule):
         return target.family, target.mark, target.mask, target.table, target.plain
     return (target.family, target.table) if isinstance(target, LocalRoute) else (target,)
-
-
-def _explain_other_route(step: RouteChange, route: LocalRoute) -> ApplyError:
-    """Return the error for a table that has another default route, which marked packets would take."""
-    is_fixed = any(route.table == line.table for line in LAYOUTS.values())
-    other = "" if is_fixed else f", or choose another with {Interception.flag('tproxy_table').label}"
-    shown = f"ip -{4 if route.family == IPV4.number else 6} route show table {route.table}"
-    return ApplyError(f"{step.describe()}: another default route is in this table ({shown}): delete it{other}")
 
 
 def _make(step: RouteChange, link: ModuleType) -> None:

@@ -62,7 +62,7 @@ JOBS = (
     "netinit.cli.start", "netinit.cli.embedded", "netinit.options.interception", "netinit.options.declare",
     "netinit.options.older_istio", "netinit.cli.init_container", "netinit.pods.init_run", "netinit.rules.layouts.current",
     "netinit.kernel.plain_namespace", "netinit.pods.reset_connections", "netinit.base.owners", "netinit.base.snapshot",
-    "netinit.kernel.table_replacement", "netinit.kernel.snapshot.legacy_tables", "netinit.rules.iptables.transition",
+    "netinit.kernel.table_replacement", "netinit.kernel.snapshot.legacy_tables", "netinit.rules.iptables.table_order",
     "netinit.rules.expressions.compat",
 )  # fmt: skip
 BACKENDS = "netinit.backends."

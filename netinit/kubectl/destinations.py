@@ -12,7 +12,7 @@ from netinit.base.net import join_host, parse_address, read_addresses
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kubectl.program import Kubectl
-from netinit.questions.connections import refuse_url
+from netinit.questions.connections import refuse_url, unbracket
 
 MAX_ENDPOINTS = 3  # endpoints of a service to ask about; each takes a run of netinit
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -40,7 +40,7 @@ def find_destinations(kubectl: Kubectl, text: str, namespace: str) -> list[Named
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port:
         raise OptionError(f"--to: {quote(text)} has no port; give service.namespace:port or host:port")
-    host = host.removeprefix("[").removesuffix("]")
+    host = unbracket(host, "--to")
     try:
         return [NamedDestination("", parse_address(host), read_port_number(port))]
     except ValueError:

@@ -14,6 +14,7 @@ from netinit.live.host import LOST, find_devices, why_unroutable
 from netinit.live.lost_answers import find_proxy
 from netinit.live.recipients import Recipient
 from netinit.live.reverse_path import PASSES, SourceCheck, check_source
+from netinit.options import AUTO, ON, Interception
 from netinit.options.command_line import format_options
 from netinit.questions.connections import Question, make_packets
 from netinit.questions.explain import CONVERT, Explanation
@@ -154,15 +155,31 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
         answer = _explain_each_way(rules, packet, around, ways, is_bound=is_bound) or answer
     if leaves and rules.snapshot:
         answer = _check_route(rules.snapshot, answer, around.primary_address(around.leaving_interface(packet.destination, 0)))
+    if leaves and not (rules.snapshot or around.addresses or _is_of_a_link(packet)):  # known are those of the other family alone
+        answer = _without_addresses(rules, packet, answer)
     answer = _check_source(rules, answer)
-    answer = replace(answer, answer=_find_answer(rules, answer.trace, around))
+    answer = replace(answer, answer=None if answer.trace.others else _find_answer(rules, answer.trace, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rules.place)
     made = rules.options.get(source) or rules.made_by or rules.wanted
-    recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot else ()
+    recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot and not answer.trace.others else ()
     caveats = (*_find_caveats(answer), *_find_other_end(answer, rules.join(packet.family), around))
     return Answered((), source, answer, caveats, recipients)
+
+
+def _is_of_a_link(packet: Packet) -> bool:
+    """Whether it goes to a neighbour or a group, for which every device with IPv6 has an address that no list of a pod's shows."""
+    destination = packet.destination or 0
+    return packet.family is IPV6 and any(one.first <= destination <= one.last for one in (LINK_LOCAL, GROUPS))
+
+
+def _without_addresses(rules: PodRules, packet: Packet, answer: Explanation) -> Explanation:
+    """The answer for a pod without an address of the packet's family, with which --ipv6 auto would turn IPv6 on."""
+    name, asked = packet.family.name, rules.made_by and rules.made_by.given.ipv6
+    with_one = dict(answer.changes).get(f"{Interception.flag('ipv6').label} {ON}", "") if asked == AUTO else ""
+    refused = answer.refused_before_rules(f"the pod has no {name} address, so no route leads there", "")
+    return replace(refused, changes=((f"{name} addresses of the pod", with_one or answer.verdict),))
 
 
 def _find_answer(rules: PodRules, asked: Trace, around: Surroundings) -> AnswerTrace | None:
@@ -252,7 +269,7 @@ def _find_other_end(answer: Explanation, ruleset: Ruleset, around: Surroundings)
 
 KERNEL_SOCKETS = {"tcp": "further subflows of MPTCP, NFS", "udp": "WireGuard, VXLAN"}
 WITHOUT_A_USER = "the user decides here, and the kernel's own sockets ({who}) have none: their packets are {end}"
-LINK_LOCAL = Network.parse("fe80::/10")
+LINK_LOCAL, GROUPS = Network.parse("fe80::/10"), Network.parse("ff00::/8")
 TO_A_NEIGHBOUR = (
     "the proxy does not answer this connection: the kernel drops what comes from a link-local address through lo; exclude fe80::/10"
     " (--istio-service-exclude-cidr)"

@@ -117,6 +117,19 @@ def refuse_url(text: str, label: str) -> None:
         raise OptionError(f"{label}: it is a URL; give its host and port: {shorten(found[2])}:{port}")
 
 
+def unbracket(host: str, label: str) -> str:
+    """The host without the brackets of an IPv6 address. Raises OptionError for brackets around anything else."""
+    if not host.startswith("["):
+        return host
+    try:
+        return parse_address(host[1:-1]) if host.endswith("]") else parse_address("")
+    except ValueError:
+        zone = "; an address has no zone here, leave out what begins with %" if "%" in host else ""
+        raise OptionError(
+            f"{label}: {quote_value(host)} is not an address in brackets; write [fd00::1]:443, or a name without brackets{zone}"
+        ) from None
+
+
 def parse_endpoint(text: str, label: str) -> tuple[str, int]:
     """Parse 10.1.2.3, 10.1.2.3:443, fd00::1 or [fd00::1]:443 into address and port (0: none).
 
@@ -125,10 +138,10 @@ def parse_endpoint(text: str, label: str) -> tuple[str, int]:
     refuse_url(text, label)
     address, port = text, ""
     if text.startswith("["):
-        address, bracket, rest = text[1:].partition("]")
+        inside, bracket, rest = text.partition("]")
         if not bracket or (rest and not rest.startswith(":")):
             raise OptionError(f"{label}: {quote_value(text)} is not an endpoint: use 10.1.2.3:443 or [fd00::1]:443")
-        port = rest[1:]
+        address, port = unbracket(f"{inside}]", label), rest[1:]
     elif text.count(":") == 1:
         address, _, port = text.partition(":")
     try:

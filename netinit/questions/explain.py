@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -160,6 +160,8 @@ class Explanation:
             purpose = f" ({step.rule.purpose}; {self.origin_of(step)})" if step and step.rule and step.rule.origin else ""
             return f"dropped: it is {how}, because {trace.reason}{purpose}"
         if trace.verdict == DIRECT:
+            if trace.others:
+                return f"direct: {_describe_ends((*reversed(trace.others), trace))}: {trace.reason}"
             return f"direct: {_describe_end(trace)}{_describe_cause(self)}{self._describe_answer()}"
         others = "the pod's listener" if trace.first.protocol == "udp" else "the proxy"
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else others
@@ -224,6 +226,15 @@ def _describe_end(trace: Trace) -> str:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
         return f"arrives at {port} as it is" if trace.first.in_interface else f"stays in the pod and arrives at {target}"
     return f"{'is forwarded' if trace.fate == FORWARDED else 'goes out'} to {target} through {last.out_interface}"
+
+
+def _describe_ends(traces: Sequence[Trace]) -> str:
+    """Where a packet goes that may end in several places."""
+    if not all(one.translated for one in traces):
+        return "; or it ".join(dict.fromkeys(map(_describe_end, traces)))
+    last = [one.last for one in traces]
+    targets = dict.fromkeys([format_endpoint(one.family, one.destination, one.destination_port) for one in last])
+    return f"a rule that is not netinit's sends it to one of {', '.join(targets)}"
 
 
 def _describe_cause(made: Explanation) -> str:

@@ -20,6 +20,8 @@ from netinit.options.kinds import quote_value
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.rules.infer_options import find_other_values
+from netinit.rules.infer_options.release_plans import AFTER, layout_of, settle_as
+from netinit.rules.infer_options.release_plans import plan as plan_of_release
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN
 from netinit.simulate.ruleset import load_plan
@@ -75,9 +77,12 @@ def find_planned(
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given, read_servers = (facts.options, tuple) if facts else (options, read_servers)
     notes, warnings = _add_pod_notes(facts)
+    if facts and facts.release is not None and facts.release < AFTER:
+        notes += (f"{facts.name}: the image is Istio 1.{facts.release}'s, and the rules are those that this release makes",)
     made = {} if made is None else made
     kept = not facts or facts.intercepted or facts.in_doubt
-    bare = (given, addresses, kept, facts.doubt if facts and facts.in_doubt else "")
+    release = facts.release if facts and facts.release is not None and facts.release < AFTER else None
+    bare = (given, addresses, kept, facts.doubt if facts and facts.in_doubt else "", release)
     if bare not in made:
         made[bare] = _make_rules(*bare, read_servers)
     known = (*bare, *_deciding(facts)) if facts else bare
@@ -94,21 +99,30 @@ def _deciding(facts: PodFacts) -> tuple[Any, ...]:
     return (*named, _why_outside(facts), facts.other_proxy, facts.has_tunnel, facts.shared_owners, facts.proxy_ports, facts.may_mark)
 
 
-def _make_rules(
-    given: Options, addresses: tuple[str, ...], has_any: bool, doubt: str, read_servers: ReadServers
+def _make_rules(  # noqa: PLR0917 - what they are made of
+    given: Options, addresses: tuple[str, ...], has_any: bool, doubt: str, release: int | None, read_servers: ReadServers
 ) -> tuple[PodRules, tuple[str, ...]]:
     """The rules of options, for both cases that --ipv6 auto distinguishes if the addresses are not known, and the warnings."""
     settled = given.settle(offline(addresses, read_servers))
-    rules, more = _plan(settled, addresses, doubt, has_any=has_any)
+    rules, more = _plan(settled, addresses, doubt, release, has_any=has_any)
     second = settled if addresses else given.settle(offline(tuple(EXAMPLE_POD.values()), read_servers))
     if second.ipv6 != settled.ipv6:
-        rules = replace(rules, ipv4_first=replace(_plan(second, (), doubt, has_any=has_any)[0], families=(IPV6,)))
+        rules = replace(rules, ipv4_first=replace(_plan(second, (), doubt, release, has_any=has_any)[0], families=(IPV6,)))
     return rules, settled.warnings + more
 
 
-def _plan(options: SettledOptions, addresses: tuple[str, ...], doubt: str, *, has_any: bool) -> tuple[PodRules, tuple[str, ...]]:
-    """The rules of options, if the pod `has_any`, and the warnings of their plan. `doubt`: why it may have none."""
-    made = plan(options) if has_any else EMPTY_PLAN
+def _plan(
+    options: SettledOptions, addresses: tuple[str, ...], doubt: str, release: int | None, *, has_any: bool
+) -> tuple[PodRules, tuple[str, ...]]:
+    """The rules of options, if the pod `has_any`, and the warnings of their plan. `doubt`: why it may have none.
+
+    `release`: N if the program of an earlier Istio, 1.N, makes them. Raises OptionError for options that it does not have.
+    """
+    if release is not None and has_any:
+        options = settle_as(options.replace(layout=layout_of(release)), release)
+        made = plan_of_release(options, release)
+    else:
+        made = plan(options) if has_any else EMPTY_PLAN
     loaded = {family: load_plan(made, family) for family in FAMILIES}
     rulesets = {PLAN: {family: replace(one, doubt=doubt) for family, one in loaded.items()}}
     around = {family: stand_in(family, addresses) for family in FAMILIES}

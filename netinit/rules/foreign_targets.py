@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _struct import pack
 
-from netinit.base.net import IPV6, Family, number_of
+from netinit.base.net import IPV6, Family, Network, number_of
 from netinit.rules import structs
 from netinit.rules.targets import GO_ON, Target
 
@@ -132,6 +132,35 @@ class Untrack(Target):
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.track(None)
+
+
+class MapNetwork(Target):
+    """Replaces the network part of the destination, behind routing of the source, and keeps the rest (section NETMAP)."""
+
+    is_final = tracks = True
+    xt_text, nft_text = "NETMAP --to {0.network}", "NETMAP --to {0.network}"
+    words = "replace the network of its address by {0.network}"
+    network: Network
+
+    def struct(self, family: Family) -> structs.Struct:
+        ends = [one.to_bytes(family.bits // 8, "big") for one in (self.network.first, self.network.last)]
+        if family is IPV6:
+            return structs.pad("NETMAP", 0, pack(structs.RANGE, structs.MAP_ADDRESSES, *ends), family)
+        return structs.pad("NETMAP", 0, pack(structs.MULTI_RANGE, 1, structs.MAP_ADDRESSES, *ends), family)
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.map_to(self.network)
+
+
+class Queue(ForeignTarget):
+    """Hands the packet to a program, which decides about it (section NFQUEUE)."""
+
+    is_final = True
+    unfollowed = "the program behind the queue decides; without one the kernel drops it, or lets it pass (--queue-bypass)"
+    words = "hand it to the program behind the queue (`{0.text}`), which decides"
+
+    def act(self, packet: Traversal) -> Verdict:
+        return packet.give_up()
 
 
 class UnknownTarget(ForeignTarget):

@@ -55,6 +55,9 @@ class PacketSet(Protocol):
     def in_reply_direction(self) -> Chosen:
         """Packets in the reply direction of their connection."""
 
+    def began_with(self, networks: tuple[Network, ...], ports: tuple[tuple[int, int], ...], *, source: bool) -> Chosen:
+        """Packets whose connection began with a packet for (or from) one of the networks, or of the ports if there are any."""
+
     def to_socket(self) -> Chosen:
         """Packets for which a socket is connected, or bound to exactly their address."""
 
@@ -91,6 +94,9 @@ class Traversal(Protocol):
 
     def replace_source(self, address: str, *, own: bool = False) -> Verdict:
         """Replace the source; empty: by an address that only the kernel knows, `own`: one of the pod's."""
+
+    def map_to(self, network: Network) -> Verdict:
+        """Replace the network of the connection's destination, or behind routing of its source."""
 
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
         """Clear the bits in `mask`, then xor `value`."""

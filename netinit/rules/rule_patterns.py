@@ -10,7 +10,7 @@ from netinit.base.net import FAMILIES
 from netinit.base.records import Record
 from netinit.options import LAYOUTS, OFF, ON, TPROXY
 from netinit.options.interception import SIDECAR
-from netinit.rules.iptables.ownership import jumps_to_ours, target_of
+from netinit.rules.iptables.keys import jumps_to_ours, target_of
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import OWNED_CHAINS
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from netinit.base.net import Family
-    from netinit.rules.iptables.ownership import Key, Keys
+    from netinit.rules.iptables.keys import Key
+    from netinit.rules.iptables.ownership import Keys
 
     Values = tuple[tuple[str, object], ...]  # of placeholders, with their kinds
 

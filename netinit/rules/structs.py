@@ -25,6 +25,8 @@ MARK = "=2IB"  # mark and connmark: value, mask, whether it is inverted
 CONNTRACK, CONNTRACK_AT = "=3H", 146  # what is asked, what of it is inverted, bits of states
 STATE, DIRECTION, STATE_ALIAS = 1, 1 << 12, 1 << 13  # XT_CONNTRACK_*: inverted, a direction is REPLY; the alias is `-m state`
 STATE_BITS = (("INVALID", 1), ("NEW", 8), ("RELATED", 4), ("ESTABLISHED", 2))  # XT_CONNTRACK_STATE_BIT, as iptables lists them
+ORIGINAL_ADDRESSES, ORIGINAL_PORTS = {True: 4, False: 8}, {True: 256, False: 512}  # XT_CONNTRACK_ORIG*, by whether of the source
+ORIGINAL_ADDRESSES_AT, ORIGINAL_PORTS_AT = {True: 0, False: 32}, {True: (138, 154), False: (140, 156)}  # then a mask; the ends
 CONNTRACK_BITS = (*STATE_BITS, ("UNTRACKED", 256), ("SNAT", 64), ("DNAT", 128))
 ADDRESS_TYPE = "=2HI"  # types of the source, of the destination, what is inverted
 SIDES = (("source", 1), ("destination", 2))
@@ -75,12 +77,13 @@ SIZES = {
     ("connmark", 1): 16, ("conntrack", 3): 168, ("socket", 3): 8, ("addrtype", 1): 8, ("limit", 0): 40, ("set", 4): 48,
     ("REDIRECT", 0): 40, ("DNAT", 2): 48, ("SNAT", 0): 24, ("SNAT", 1): 40, ("MARK", 2): 8, ("CONNMARK", 1): 16,
     ("CONNMARK", 2): 16, ("CT", 2): 72, ("TPROXY", 1): 32, ("REJECT", 0): 8, ("LOG", 0): 32, ("NFLOG", 0): 80,
+    ("NETMAP", 0): 40,
 }  # by name and revision  # fmt: skip
 
 
 def pad(name: str, revision: int, info: bytes, family: Family = IPV4) -> Struct:
     """Return an extension's struct at its whole size. Raises KeyError for an unknown one."""
-    size = 24 if name == "REDIRECT" and family is IPV4 else SIZES[name, revision]  # the older struct of NAT
+    size = 24 if name in ("REDIRECT", "NETMAP") and family is IPV4 else SIZES[name, revision]  # the older struct of NAT
     return name, revision, info.ljust(size, b"\0")
 
 

@@ -44,6 +44,7 @@ class Target(Record):
     whole_mark = -1  # what it sets the packet's mark to
     compat = ""  # the field of CompatForm that says whether iptables-nft writes expressions for it; empty: a struct
     only_observes = False  # True: the packet is unchanged and continues, so it does not matter whether the rule matches
+    unfollowed = "netinit does not know the target"  # why no packet is followed past it, where none is
     copies = False  # whether it sends a copy of the packet to another host or device
 
     def xt(self, family: Family) -> str:

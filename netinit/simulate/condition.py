@@ -197,6 +197,19 @@ class TargetEffects:
         self.now = self.now.replace(source=OWN if own else number_of(address) if address else None)
         return ACCEPTED
 
+    def map_to(self, network: Network) -> Verdict:
+        towards, host = self.now.hook in TRANSLATES_DESTINATION, network.last - network.first
+        kept = self.now.destination if towards else self.now.source
+        address = network.first if not host else network.first | kept & host if isinstance(kept, int) else None
+        if self._table != NAT or not self.now.connection:
+            return self.give_up()
+        if towards:
+            self.now = self.now.replace(translated=True)
+            self._translate(address, self.now.destination_port)
+        else:
+            self.now = self.now.replace(source=address)
+        return ACCEPTED
+
     def set_mark(self, value: int, mask: int, *, connection: bool) -> Verdict:
         now = self.now
         if not connection:

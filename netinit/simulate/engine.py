@@ -14,13 +14,14 @@ from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.model import INPUT, MANGLE, NAT, OUTPUT, PREROUTING
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.rules.targets import Accept, Return
-from netinit.simulate.condition import OWN, Condition
+from netinit.simulate.condition import Condition
 from netinit.simulate.hooks import FORWARD, POSTROUTING, TRACKING, TRANSLATES_DESTINATION
-from netinit.simulate.one_packet import OnePacket, PacketState
+from netinit.simulate.one_packet import PacketState
 from netinit.simulate.ruleset import HookStage, Ruleset
 from netinit.simulate.trace import (
     CAPTURED,
     DELIVERED,
+    DIRECT,
     DROPPED,
     FORWARDED,
     ROUTED_OTHERWISE,
@@ -50,6 +51,11 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
     _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].matched.target, Accept | Return))
     at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
     ends = [attempt.trace() for attempt in ways]
+    if is_all and {one.verdict for one in ends} == {DIRECT}:
+        _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is None)
+        at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
+        others = {one.end: one for one in ends if one.end != trace.end}
+        return replace(trace, reason=reason, decider=step, steps=trace.steps[:at], others=tuple(others.values()))
     is_safe = is_all and {one.verdict for one in ends} == {CAPTURED, DROPPED}
     dropped_by = next(one.reason for one in ends if one.verdict == DROPPED) if is_safe else ""
     return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at], dropped_by=dropped_by)
@@ -165,7 +171,7 @@ class PacketPath(PacketState):
     def _pass(self, hook: str) -> bool:
         """Traverse a hook; False if the packet ends there."""
         self._now = self._now.replace(hook=hook)
-        self._seen = OnePacket(self._packet, self._around, hook, masqueraded=self._now.source is OWN)
+        self._look(hook)
         for other in self._ruleset.unread if hook in (PREROUTING, OUTPUT) else ():
             self._note(f"{other}, which is foreign and not read, applies to it too")
         for stage in self._ruleset.stages[hook]:

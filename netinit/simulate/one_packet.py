@@ -56,13 +56,17 @@ class Truth:
         return other if self.holds is False or other.holds else self
 
 
+Ends = tuple[tuple[int | None, int | None], tuple[int | None, int | None]]  # a destination and a source, each with its port
 TRUTHS = {holds: Truth(holds) for holds in (True, False, None)}  # made once: a simulation needs thousands
 
 
 class OnePacket:
     """A packet at one point of its path (rules.packet_interfaces.PacketSet)."""
 
-    def __init__(self, packet: Packet, surroundings: Surroundings, hook: str, *, masqueraded: bool = False) -> None:
+    def __init__(
+        self, packet: Packet, surroundings: Surroundings, hook: str, *, masqueraded: bool = False, began: Ends | None = None
+    ) -> None:
+        self._began = began  # the destination and the source with which its connection began, if known
         self._packet = packet
         self._around = surroundings
         self._hook = hook
@@ -109,6 +113,14 @@ class OnePacket:
 
     def in_reply_direction(self) -> Truth:
         return TRUTHS[self._packet.is_answer]
+
+    def began_with(self, networks: tuple[Network, ...], ports: tuple[tuple[int, int], ...], *, source: bool) -> Truth:
+        if self._began is None:
+            return TRUTHS[None]
+        address, port = self._began[source]
+        if ports:
+            return TRUTHS[None if port is None else any(low <= port <= high for low, high in ports)]
+        return TRUTHS[None if address is None else any(one.first <= address <= one.last for one in networks)]
 
     def to_socket(self) -> Truth:
         return TRUTHS[self._packet.socket]
@@ -163,7 +175,15 @@ class PacketState:
         if now is not self._now:
             self._now = now
             self._packet = self._make_packet(now)
-            self._seen = OnePacket(self._packet, self._around, now.hook, masqueraded=now.source is OWN)
+            self._look(now.hook)
+
+    def _look(self, hook: str) -> None:
+        """See the packet as the rules at a hook do."""
+        first, began = self._first, None
+        if self._now.connection and not (first.state or self._is_answer):
+            destination, port = self._tracked
+            began = ((_known(destination), _known(port)), (first.source, first.source_port))
+        self._seen = OnePacket(self._packet, self._around, hook, masqueraded=self._now.source is OWN, began=began)
 
     def _make_packet(self, now: Condition) -> Packet:
         return self._packet.replace(
@@ -280,7 +300,7 @@ class PacketState:
         actor = TargetEffects(self._around, self._now, hooked.effect, self._ruleset.is_proxy)
         verdict = loaded.rule.target.act(actor)
         self._become(actor.now)
-        why = "netinit does not know the target" if actor.fate == UNKNOWN else ""
+        why = loaded.rule.target.unfollowed if actor.fate == UNKNOWN else ""
         if actor.called:
             called, why = hooked.find_called(actor.called, above)
             if called:

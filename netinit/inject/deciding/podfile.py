@@ -14,7 +14,7 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import ACCEPTED, CHECKS, PROXY_CONFIG, STATUS_PORT, known_keys, read_accepted
 from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy, find_sidecar, named, other_kind
-from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
+from netinit.inject.deciding.init_container import find_init, is_ambient, istio_release, options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload, workloads
 from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
@@ -111,7 +111,8 @@ class PodFacts:
     of accepted findings, with reasons. `in_doubt`: it is not known whether the pod will be injected; the options count if it is.
     `doubt`: why it is not known. `by_annotation`: an injector, a plugin or an agent makes its options of annotations.
     `proxy_ports`: see the function. `may_mark`: a container besides the proxy may set firewall marks. `other_proxy`: what its
-    proxy is if it is no sidecar, such as `router`. `place`: where it stands in `file`.
+    proxy is if it is no sidecar, such as `router`.
+    `release`: N if an image of Istio 1.N programs the rules. `place`: where it stands in `file`.
     """
 
     name: str
@@ -139,6 +140,7 @@ class PodFacts:
     proxy_ports: tuple[int, ...] = PROXY_PORTS
     may_mark: bool = True
     other_proxy: str = ""
+    release: int | None = None
 
 
 def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy | None = None) -> PodFacts:
@@ -260,6 +262,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         proxy_ports=proxy_ports(spec, annotations, proxy),
         may_mark=may_set_marks(pod),
         other_proxy=kind,
+        release=istio_release(container) if programs and container is not None else None,
     )
 
 

@@ -24,13 +24,13 @@ from netinit.pods.backend_choice import Survey
 from netinit.pods.live import infer_run
 from netinit.pods.verify import verify
 from netinit.questions.listening import examine_pod, severity_of
+from netinit.questions.why.names import MAX_SERVERS
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 IN_A_CLUSTER = (
     "Pod Security baseline and restricted forbid it (label the namespace pod-security.kubernetes.io/enforce=privileged, or"
     " use the CNI plugin), OpenShift needs an SCC that allows it"
 )
-MAX_SERVERS = 3  # MAXNS of resolv.h
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
 Read = Callable[[str], str]
 

@@ -119,6 +119,8 @@ def _fate(part: Part) -> str:
     verdict = part.verdict
     if part.at_worst_dropped:
         return f"captured or dropped, never past the proxy: {part.reason}"
+    if part.always_direct:
+        return "direct, to one of several ends"
     if verdict not in (CAPTURED, DIRECT):
         return f"{'refused' if part.fate == REFUSED else verdict}: {part.reason}"
     words = f"captured, to port {ended.redirect_port}" if verdict == CAPTURED else verdict

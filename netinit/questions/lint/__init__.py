@@ -66,7 +66,7 @@ def _dns(options: RunOptions, rulesets: dict[Family, Ruleset]) -> Iterator[Findi
             WARNING, SHADOWED, "--redirect-dns",
             "--istio-local-outbound-ports-exclude 53 comes before it, so no query is captured",
         )  # fmt: skip
-    for server in options.dns_servers:
+    for server in options.dns_servers if not options.capture_all_dns else ():
         if server.startswith("127.") or server == "::1":
             yield Finding(
                 WARNING, DNS_LOOPBACK, "--dns-servers",

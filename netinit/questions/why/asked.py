@@ -9,7 +9,7 @@ from netinit.base.net import join_host, parse_address
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.options.kinds import PORT
-from netinit.questions.connections import refuse_url
+from netinit.questions.connections import refuse_url, unbracket
 
 MAX_NAME = 253  # characters of a DNS name, RFC 1035
 _LABEL = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?")
@@ -98,8 +98,7 @@ def _read_endpoint(text: str) -> Endpoint:
     if not colon or not host or not port or (":" in host and not host.startswith("[")):
         raise OptionError(f"--to: {quote(text)} has no port; give db.shop:5432, 10.1.2.3:443 or [fd00::1]:443")
     _check_port(port, "--to")
-    if host.startswith("["):
-        host = host.removeprefix("[").removesuffix("]")
+    host = unbracket(host, "--to")
     try:
         address = parse_address(host)
     except ValueError:

@@ -18,7 +18,8 @@ from netinit.questions.why.injection import examine_injection
 from netinit.questions.why.interfaces import examine_interfaces
 from netinit.questions.why.manifest import examine_manifest
 from netinit.questions.why.mutual_tls import ClientTls, Ends, examine_mutual_tls, find_rule
-from netinit.questions.why.names import examine_name
+from netinit.questions.why.names import MAX_SERVERS, examine_name
+from netinit.questions.why.names import NAME as DNS
 from netinit.questions.why.objects import (
     DEFAULT_NAMESPACE,
     MAX_LISTED,
@@ -395,8 +396,11 @@ def _ask_resolver(pod: PodInQuestion, known: Evidence) -> Iterator[Step]:
     """What becomes of a query, if a name server is known and DNS is captured."""
     if pod.facts is None or not pod.in_mesh or not pod.facts.options.redirect_dns:
         return
-    servers = [str(one) for one in (*pod.facts.options.dns_servers, *pod.facts.name_servers)]
-    for server in servers[:1]:
+    servers = [*dict.fromkeys([str(one) for one in (*pod.facts.options.dns_servers, *pod.facts.name_servers)])]
+    if left := servers[MAX_SERVERS:]:
+        named = f"{', '.join(left[:MAX_LISTED])}{' and more' if len(left) > MAX_LISTED else ''}"
+        yield passed(DNS, f"{named}: never asked, since a resolver takes the first {MAX_SERVERS} name servers", pod.title)
+    for server in servers[:MAX_SERVERS]:
         answers, problem = ask(known.explain, Question("outbound", to=join_host(server, 53), udp=True))
         if problem:
             yield unknown(RULES, problem, f"to {server}")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from netinit.base.findings import FindingKind
 from netinit.base.records import Record
 from netinit.base.sanitize import quote
+from netinit.base.tables import count
 from netinit.base.tree import mapping, sequence, string
 from netinit.inject.deciding.containers import named
 from netinit.questions.why.asked import CLUSTER_DOMAIN, WhyQuestion, read_service_name
@@ -31,6 +32,7 @@ NAME = "dns"
 CLUSTER_FIRST, CLUSTER_FIRST_HOST, DEFAULT, NONE = "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"
 NDOTS_OF_CLUSTER, NDOTS_OF_LIBC = 5, 1
 MAX_NDOTS, MAX_SEARCH = 15, 32  # limits of glibc and Kubernetes
+MAX_SERVERS = 3  # MAXNS of resolv.h
 FAMILIES = 2  # A and AAAA, each a query
 
 
@@ -103,7 +105,8 @@ def _count_queries(pod: PodInQuestion, resolver: Resolver, host: str, about: str
     wasted = queries.index(found) if found in queries else len(queries) - 1
     number = (wasted + 1) * FAMILIES
     more = ", and two for each search domain of the node" if resolver.is_of_node and wasted == len(queries) - 1 and wasted else ""
-    text = f"costs {number} queries (A and AAAA){more}: ndots is {resolver.ndots}, and {wasted} search domains are asked in vain"
+    in_vain = f"{count(wasted, 'search domain')} {'is' if wasted == 1 else 'are'}" if wasted else "no search domain is"
+    text = f"costs {number} queries (A and AAAA){more}: ndots is {resolver.ndots}, and {in_vain} asked in vain"
     if wasted < 2:  # noqa: PLR2004 - a name with a namespace costs one more
         return passed(NAME, text, about)
     shorter = read_service_name(host, pod.namespace) if is_known else None

@@ -6,12 +6,13 @@ from _functools import partial  # type: ignore[import-not-found] # functools tak
 from struct import unpack_from
 from sys import byteorder
 
-from netinit.base.net import FULL_MASK, Family
+from netinit.base.net import FULL_MASK, Family, Network, family_of, number_of, text_of
 from netinit.rules import numbers, structs
 from netinit.rules.decoding import read_masked, read_number
 from netinit.rules.decoding.registers import CT, FIB, META, Known, RegisterTest
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import AddressType, ConnectionDirection, ConnectionState, Limit, Mark, Socket
+from netinit.rules.matches.foreign import OriginalEnd, name_unread
 from netinit.rules.structs import ADDRESS_TYPES
 
 TYPE_CHECKING = False
@@ -43,15 +44,34 @@ def _address_type_option(values: list[str], negated: bool, _: str, *, side: str)
     return AddressType(side=side, types=tuple(values[0].split(",")), negated=negated) if len(values) == 1 else None
 
 
+_ORIGINAL = ("--ctorigsrc", "--ctorigdst", "--ctorigsrcport", "--ctorigdstport")
+
+
+def _original_option(values: list[str], negated: bool, _: str, *, source: bool) -> Match | None:
+    if len(values) != 1:
+        return None
+    if "." in values[0] or values[0].count(":") > 1:
+        address, _, mask = values[0].partition("/")
+        family = family_of(address)
+        if "." in mask:  # as older iptables lists it
+            mask = str(number_of(mask).bit_count())
+        try:
+            networks = (Network.parse(f"{address}/{mask or family.bits}"),)
+        except ValueError:
+            return None
+        return OriginalEnd(source=source, networks=networks, negated=negated)
+    first, _, last = values[0].partition(":")
+    low, high = read_number(first), read_number(last or first)
+    return None if low is None or high is None else OriginalEnd(source=source, ports=((low, high),), negated=negated)
+
+
 OPTIONS: dict[str, dict[str, OptionReader | None]] = {
     "mark": {"--mark": partial(_mark_option, connection=False)},
     "connmark": {"--mark": partial(_mark_option, connection=True)},
     "conntrack": {
         "--ctstate": partial(_states_option, module="conntrack"),
-        **dict.fromkeys(
-            ("--ctproto", "--ctorigsrc", "--ctorigdst", "--ctreplsrc", "--ctrepldst", "--ctorigsrcport", "--ctorigdstport",
-             "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire")
-        ),
+        "--ctproto": None, **{option: partial(_original_option, source="src" in option) for option in _ORIGINAL},
+        **dict.fromkeys(("--ctreplsrc", "--ctrepldst", "--ctreplsrcport", "--ctrepldstport", "--ctstatus", "--ctexpire")),
         "--ctdir": _direction_option,
     },
     "state": {"--state": partial(_states_option, module="state")},
@@ -89,16 +109,41 @@ def _read_mark(info: bytes, _: str, __: Family | None, *, connection: bool) -> l
     return [Mark(value=value, mask=mask, connection=connection, negated=bool(inverted))]
 
 
-def _read_conntrack(info: bytes, _: str, __: Family | None) -> list[Match] | None:
-    """Read struct xt_conntrack_mtinfo2 and 3 with only a state or a direction."""
+def _read_conntrack(info: bytes, _: str, family: Family | None) -> list[Match] | None:
+    """Read struct xt_conntrack_mtinfo2 and 3 that asks for a state, a direction, ends of the first packet, or several of these."""
     asked, inverted, bits = unpack_from(structs.CONNTRACK, info, structs.CONNTRACK_AT)
-    if asked == structs.DIRECTION and not inverted & ~structs.DIRECTION:
-        return [ConnectionDirection(direction="REPLY" if inverted else "ORIGINAL")]
-    if asked & ~structs.STATE_ALIAS != structs.STATE or inverted & ~structs.STATE:
+    found: list[Match] = []
+    if inverted & ~asked:
         return None
-    states = _states(bits, structs.CONNTRACK_BITS)
-    module = "state" if asked & structs.STATE_ALIAS else "conntrack"
-    return [ConnectionState(states=states, module=module, negated=bool(inverted))] if states else None
+    if asked & structs.STATE:
+        module = "state" if asked & structs.STATE_ALIAS else "conntrack"
+        if not (states := _states(bits, structs.CONNTRACK_BITS)):
+            return None
+        found.append(ConnectionState(states=states, module=module, negated=bool(inverted & structs.STATE)))
+        asked &= ~(structs.STATE | structs.STATE_ALIAS)
+    for source in (True, False):
+        bit, at = structs.ORIGINAL_ADDRESSES[source], structs.ORIGINAL_ADDRESSES_AT[source]
+        network = _read_network(info[at : at + 32], family) if asked & bit and family else None
+        if network:
+            found.append(OriginalEnd(source=source, networks=(network,), negated=bool(inverted & bit)))
+            asked &= ~bit
+    for source in (True, False):
+        bit, ends = structs.ORIGINAL_PORTS[source], structs.ORIGINAL_PORTS_AT[source]
+        if asked & bit and len(info) > ends[1] + 1:
+            low, high = (unpack_from("=H", info, at)[0] for at in ends)
+            found.append(OriginalEnd(source=source, ports=((low, high),), negated=bool(inverted & bit)))
+            asked &= ~bit
+    if asked & structs.DIRECTION:
+        found.append(ConnectionDirection(direction="REPLY" if inverted & structs.DIRECTION else "ORIGINAL"))
+    return None if asked & ~structs.DIRECTION else found or None
+
+
+def _read_network(packed: bytes, family: Family) -> Network | None:
+    """Read an address and its mask, each as union nf_inet_addr; None for masks that are none of a network."""
+    address, mask = (int.from_bytes(packed[at : at + family.bits // 8], "big") for at in (0, 16))
+    length = mask.bit_count()
+    contiguous = mask == (1 << family.bits) - (1 << family.bits - length)
+    return Network.parse(f"{text_of(address, family)}/{length}") if contiguous else None
 
 
 def _read_state(info: bytes, _: str, __: Family | None) -> list[Match] | None:
@@ -139,6 +184,13 @@ def _read_limit(info: bytes, _: str, __: Family | None) -> list[Match] | None:
     return [Limit(rate=structs.LIMIT_SCALE // period, burst=burst)]
 
 
+def _read_lifetime(info: bytes, _: str, __: Family | None, *, name: str) -> list[Match] | None:
+    """Read struct ipt_ttl_info or ip6t_hl_info: how it is compared, and with what."""
+    mode, number = unpack_from("=2B", info)
+    options = (f"--{name}-eq", f"! --{name}-eq", f"--{name}-lt", f"--{name}-gt")  # IPT_TTL_EQ, _NE, _LT, _GT
+    return [name_unread(f"-m {name} {options[mode]} {number}", (name, 0, info))] if mode < len(options) else None
+
+
 STRUCTS: dict[tuple[str, int], StructReader] = {
     ("mark", 1): partial(_read_mark, connection=False),
     ("connmark", 1): partial(_read_mark, connection=True),
@@ -148,6 +200,7 @@ STRUCTS: dict[tuple[str, int], StructReader] = {
     **dict.fromkeys((("socket", 1), ("socket", 2), ("socket", 3)), _read_socket),
     ("addrtype", 1): _read_address_type,
     ("limit", 0): _read_limit,
+    **{(name, 0): partial(_read_lifetime, name=name) for name in ("ttl", "hl")},
 }
 
 # ---- comparisons of nf_tables --------------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from netinit.base.net import Family
 from netinit.rules.decoding import context, packet
 from netinit.rules.decoding.registers import META, Known, RegisterTest
 from netinit.rules.matches import Match
-from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.foreign import InSet
+from netinit.rules.matches.foreign import InSet, name_unread
 from netinit.rules.numbers import META_SKGID, META_SKUID
 
 # By module, its options in the order of listing, wherever they stand; None for those that are not understood
@@ -52,7 +51,7 @@ def decode_match(
         found = reader(info, protocol, family) if reader else None
     except struct.error:  # shorter than the struct
         found = None
-    return ([UnknownMatch(text=f"-m {name}", kept=(name, revision, info))] if found is None else found), ""
+    return ([name_unread(f"-m {name}", (name, revision, info))] if found is None else found), ""
 
 
 def decode_comparison(compared: RegisterTest, known: Known) -> list[Match]:

@@ -11,6 +11,7 @@ from netinit.base.snapshot import ELEMENT_CATCHALL, ELEMENT_INTERVAL_END, SET_IN
 from netinit.rules import numbers
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.foreign import ABOUT, Undecided
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class RegisterTest(Record):
 
     def unknown(self) -> list[Match]:
         """Return the comparison as an unknown match."""
+        if self.operand.key[0] in ("numgen", "hash"):
+            return [Undecided(text=self.text, about=ABOUT["statistic"])]
         return [UnknownMatch(text=self.text)]
 
     @property

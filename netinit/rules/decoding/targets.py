@@ -5,12 +5,12 @@ from __future__ import annotations
 from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
 from struct import error, unpack_from
 
-from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, parse_address, text_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of, parse_address, text_of
 from netinit.base.netlink_attributes import attributes_of, name, number, signed
 from netinit.rules import foreign_targets, numbers, structs, targets
 from netinit.rules.decoding import marking_targets, read_masked, read_number
 from netinit.rules.decoding.registers import CONSTANT, Registers
-from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import DestinationNat, MapNetwork, Observe, Queue, SourceNat, UnknownTarget, Untrack
 from netinit.rules.structs import UNREACHABLE
 from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
 
@@ -27,6 +27,7 @@ VERDICTS = {one.code: one for one in targets.VERDICTS.values()}
 GOES_ON = (-1, -2)  # NFT_CONTINUE, NFT_BREAK: continue with the next rule
 COPYING = "TEE"  # the extension that sends a copy of the packet to another host
 TRAFFIC_CLASS = {4: 2, 6: 4}  # the first bytes of the network header: only DSCP, ECN and the flow label can be set in them
+LIFETIME = {4: 8, 6: 7}  # where a header has the number of routers that a packet may still pass
 OBJECTS_WITHOUT_EFFECT = (1, 3, 7, 9)  # NFT_OBJECT_COUNTER, CT_HELPER, CT_TIMEOUT, CT_EXPECT
 
 # ---- options of iptables ---------------------------------------------------------------------------------------------------
@@ -115,6 +116,23 @@ def _dnat_words(options: dict[str, str], _: str, __: Family) -> Target | None:
     return None if number is None else DestinationNat(address=address, port=number)
 
 
+def _netmap_words(options: dict[str, str], _: str, family: Family) -> Target | None:
+    address, _, mask = options.get("--to", "").partition("/")
+    length = number_of(mask).bit_count() if "." in mask else mask or family.bits
+    try:
+        return MapNetwork(network=Network.parse(f"{address}/{length}")) if len(options) == 1 else None
+    except ValueError:
+        return None
+
+
+def _lifetime_words(options: dict[str, str], text: str, _: Family) -> Target | None:
+    """Return a target without effect on where packets end, unless routers may drop them for it."""
+    option, value = next(iter(options.items()), ("", ""))
+    number, kind = read_number(value), option[-3:]
+    harmless = number is not None and (kind == "inc" or (kind == "set" and number > 1) or (kind == "dec" and number == 1))
+    return Observe(text=text) if harmless and len(options) == 1 else None
+
+
 _MESSAGES = {
     "port-unreach": "icmp-port-unreachable", "port-unreachable": "icmp-port-unreachable",
     "icmp6-port-unreach": "icmp6-port-unreachable",
@@ -122,7 +140,8 @@ _MESSAGES = {
 _PLAIN = {one.name: one for one in targets.VERDICTS.values()}
 _WORDS: dict[str, TextReader] = {
     **marking_targets.WORDS, "REDIRECT": _redirect_words, "TPROXY": _tproxy_words, "REJECT": _reject_words, "DNAT": _dnat_words,
-    "SNAT": _snat_words,
+    "SNAT": _snat_words, "NETMAP": _netmap_words, "TTL": _lifetime_words, "HL": _lifetime_words,
+    **dict.fromkeys(("NFQUEUE", "QUEUE"), lambda _, text, __: Queue(text=text)),
     "NOTRACK": lambda options, _, __: None if options else Untrack(),
     "MASQUERADE": lambda _, text, __: SourceNat(text=text, own=True),
 }  # fmt: skip
@@ -186,6 +205,28 @@ def _read_tproxy(info: bytes, family: Family) -> Target | None:
     return Tproxy(port=port, mark=mark, address=text_of(int.from_bytes(address, "big"), family) if any(address) else "")
 
 
+def _read_netmap(info: bytes, family: Family) -> Target | None:
+    """Read struct nf_nat_ipv4_multi_range_compat or nf_nat_range with the ends of a network."""
+    size, at = family.bits // 8, 8 if family is IPV4 else 4
+    first, last = (int.from_bytes(info[start : start + size], "big") for start in (at, at + (4 if family is IPV4 else 16)))
+    host, length = first ^ last, family.bits - (first ^ last).bit_length()
+    return None if host & host + 1 else MapNetwork(network=Network.parse(f"{text_of(first, family)}/{length}"))
+
+
+def _read_lifetime(info: bytes, _: Family, *, name: str) -> Target | None:
+    """Read struct ipt_TTL_info or ip6t_HL_info: how it is changed, and by what."""
+    mode, number = unpack_from("=2B", info)
+    kind = ("set", "inc", "dec")[mode] if mode < 3 else ""  # noqa: PLR2004 - IPT_TTL_SET, _INC, _DEC
+    return _lifetime_words({f"--{kind}": str(number)}, f"{name} --{name.lower()}-{kind} {number}", IPV4)
+
+
+def _read_queue(info: bytes, _: Family) -> Target | None:
+    """Read struct xt_NFQ_info, _v1, _v2 or _v3: the first queue, how many there are, and flags."""
+    first, total, flags = unpack_from("=3H", info + bytes(6))
+    number = f"--queue-balance {first}:{first + total - 1}" if total > 1 else f"--queue-num {first}"
+    return Queue(text=f"NFQUEUE {number}{' --queue-bypass' if flags & 1 else ''}{' --queue-cpu-fanout' if flags & 2 else ''}")
+
+
 def _read_tee(info: bytes, family: Family) -> Target | None:
     """Read struct xt_tee_tginfo."""
     address = text_of(int.from_bytes(info[: family.bits // 8], "big"), family)
@@ -208,6 +249,9 @@ _STRUCTS: dict[tuple[str, int], TargetStructReader] = {
     **dict.fromkeys((("TPROXY", 0), ("TPROXY", 1)), _read_tproxy),
     ("REJECT", 0): _read_reject,
     ("TEE", 1): _read_tee,
+    ("NETMAP", 0): _read_netmap,
+    **{(name, 0): partial(_read_lifetime, name=name) for name in ("TTL", "HL")},
+    **dict.fromkeys([("NFQUEUE", revision) for revision in range(4)], _read_queue),
 }
 
 # ---- expressions of nf_tables --------------------------------------------------------------------------------------------
@@ -297,6 +341,8 @@ def _set_payload(found: Found, registers: Registers, family: Family | None) -> T
     value = _constant(registers, found.get(5))  # NFTA_PAYLOAD_SREG
     if base == numbers.NETWORK_HEADER and family and offset + length <= TRAFFIC_CLASS[family.version]:
         return Observe(text="DSCP set")
+    if value and base == numbers.NETWORK_HEADER and family and (offset, length) == (LIFETIME[family.version], 1) and value[0] > 1:
+        return Observe(text="ttl set")
     if value and base == numbers.NETWORK_HEADER and family and (offset, length) == numbers.ADDRESSES[family][1]:
         return foreign_targets.WriteDestination(text=text, address=_address(value[:length]))
     if value and base == numbers.TRANSPORT_HEADER and (offset, length, False) == numbers.PORTS[1]:
@@ -333,6 +379,7 @@ _EXPRESSIONS: dict[str, ExpressionReader] = {
     "objref": lambda found, _, __: Observe(text="object") if number(found.get(1)) in OBJECTS_WITHOUT_EFFECT else None,
     "flow_offload": lambda _, __, ___: Observe(text="flow add"),
     "dup": _dup,
+    "queue": lambda found, _, __: Queue(text=f"queue num {number(found.get(1))}"),
     "exthdr": lambda _, __, ___: Observe(text="tcp option set"),  # or removed: no rule of ours depends on one
     "last": lambda _, __, ___: Observe(text="last"),
 }

@@ -35,6 +35,7 @@ KNOWN: dict[str, Schema] = {
     "objref": values(1, 2, 3, 4, 5),
     "osf": values(1, 2, 3),
     "payload": values(*range(1, 9)),
+    "queue": values(1, 2, 3, 4),
     "quota": values(1, 2, 3, 4),
     "range": {1: None, 2: None, 3: _VALUE, 4: _VALUE},
     "redir": values(1, 2, 3),

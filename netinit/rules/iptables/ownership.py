@@ -7,11 +7,10 @@ pattern and other rules of ours confirm its values (interface, mark). All others
 
 from __future__ import annotations
 
-from netinit.base.net import IPV4
+from netinit.rules.iptables.keys import jumps_to_ours
 from netinit.rules.iptables.parse import normalise, normalise_rule
 from netinit.rules.iptables.write import ListedTable, Listing, Written, WrittenChain
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, OWNED_CHAINS
-from netinit.rules.targets import Jump, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from netinit.base.net import Family
+    from netinit.rules.iptables.keys import Key
 
-    Key = tuple[object, ...]  # of a rule, see `normalise`: its matches and its target
     Keys = Mapping[tuple[str, str], Sequence[Key]]  # (table, chain) -> those of its rules; empty chains count too
 
 Owned = dict[tuple[str, str], list[int]]  # (table, built-in chain) -> indexes of our rules
@@ -85,20 +84,6 @@ def holds_foreign_rules(listing: Listing, owned: Owned) -> bool:
             elif texts and chain not in OWNED_CHAINS:
                 return True
     return False
-
-
-def target_of(key: Key) -> str:
-    """Return the chain that a rule jumps to, or its target's name; empty if it has none."""
-    target = key[-1]
-    if isinstance(target, Jump) or not isinstance(target, Target):
-        return getattr(target, "chain", "")
-    text = target.xt(IPV4)
-    return text.partition(" ")[0] if not hasattr(target, "targets") else f"[{text}]"
-
-
-def jumps_to_ours(key: Key) -> bool:
-    """Whether a rule jumps to a chain of ours."""
-    return isinstance(key[-1], Jump) and key[-1].chain in OWNED_CHAINS
 
 
 def keys_of(listing: Listing, family: Family) -> Keys:

@@ -5,21 +5,18 @@ A commit replaces our chains and jumps at once, so there is no moment without ru
 
 from __future__ import annotations
 
-from netinit.rules import model
+from netinit.rules.iptables.table_order import REFUSING, order_tables
 from netinit.rules.iptables.write import ListedTable, Listing, Placed, Written, add_rules
-from netinit.rules.model import BUILTIN_CHAINS, FILTER, ISTIO_TPROXY, OWNED_CHAINS
+from netinit.rules.model import BUILTIN_CHAINS, FILTER, OWNED_CHAINS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Sequence
 
     from netinit.rules.iptables.compare import FamilyRules
     from netinit.rules.iptables.ownership import Owned
 
-    Chains = Mapping[str, Collection[str]]  # names of chains by table
-
 Target = dict[str, dict[str, Placed]]  # table -> chain -> rules
-REFUSING = (model.ISTIO_INBOUND, model.ISTIO_OUTPUT, model.ISTIO_PRERT)  # in filter these reject what nat would redirect
 
 
 def target_from_plan(written: Written) -> Target:
@@ -66,22 +63,6 @@ def write_transition(
     for name in names:
         lines += _write_table(name, target.get(name, {}), listing.get(name), owned, by_number=by_number)
     return "".join([line + "\n" for line in lines])
-
-
-def order_tables(target: Chains, listed: Chains, skip: Sequence[str]) -> tuple[list[str], bool]:
-    """Return the tables in the order of their commits, and whether rules that reject are deleted in a commit before them."""
-    names = [name for name in (*target, *[n for n in listed if n not in target]) if name not in skip]
-    names.sort(key=lambda name: _stops_capturing(target.get(name, ()), listed.get(name, ())))
-    if FILTER in listed and FILTER in names and FILTER not in target:
-        names.sort(key=lambda name: name != FILTER)
-        return names, False
-    return names, FILTER in listed and FILTER in names[1:]
-
-
-def _stops_capturing(target: Collection[str], listed: Collection[str]) -> bool:
-    if OWNED_CHAINS.isdisjoint(listed):
-        return False
-    return not target or (ISTIO_TPROXY in listed and ISTIO_TPROXY not in target)
 
 
 def _stop_refusing(listing: Listing, owned: Owned, *, by_number: bool) -> tuple[list[str], Listing, Owned]:

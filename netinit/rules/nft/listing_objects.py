@@ -344,6 +344,9 @@ class _RuleEncoder:
             found = METAS.get(left["meta"]["key"])
         elif "ct" in left:
             found = CONNECTIONS.get(left["ct"]["key"]) if "dir" not in left["ct"] else None
+        elif "numgen" in left:
+            body = left["numgen"]
+            found = ListedField("numgen", (body["mod"], {"inc": 0, "random": 1}[body["mode"]], body.get("offset", 0)), 4, "number")
         elif "fib" in left:
             flags = left["fib"]["flags"]
             flags = flags if isinstance(flags, str) else "".join(flags) if len(flags) == 1 else ""
@@ -365,6 +368,9 @@ class _RuleEncoder:
 
     def _load(self, one: ListedField, register: int = REGISTER) -> None:
         self._limit(one)
+        if one.kind == "numgen":
+            self.writer.add(b"numgen", (1, register), *enumerate(one.key, 2))  # NFTA_NG_MODULUS, _TYPE, _OFFSET
+            return
         own, order = numbers.LOADS[one.kind]
         values = iter(one.key)
         self.writer.add(one.kind.encode(), *[(each, register if each == own else next(values)) for each in order])
@@ -540,6 +546,12 @@ class _RuleEncoder:
 
     def mangle(self, body: Any) -> None:
         """A change of a mark or a zone, or of what decides nothing."""
+        if "payload" in body["key"]:
+            self._write(body["key"]["payload"], body["value"])
+            return
+        if "tcp option" in body["key"]:
+            self.writer.add(b"exthdr", (7, REGISTER))  # NFTA_EXTHDR_SREG
+            return
         whose = next((one for one in ("meta", "ct") if one in body["key"]), "")  # else a field of a header, or an option of TCP
         key = body["key"][whose]["key"]
         if (whose, key) == ("ct", "zone"):
@@ -562,6 +574,25 @@ class _RuleEncoder:
         else:
             self.writer.put(pack("=I", xor))
         self.writer.store_mark(connection=whose == "ct")
+
+    def _write(self, place: Any, value: Any) -> None:
+        """Write a field of a header: an address or a port, or one that decides nothing."""
+        where = (place["protocol"], place["field"])
+        if lifetime := _LIFETIMES.get(where):
+            packed, key = _number(value, 1, NETWORK_ORDER), (numbers.NETWORK_HEADER, lifetime, 1)
+        elif where in _CLASSES:
+            packed, key = bytes(1), (numbers.NETWORK_HEADER, 1 if where[0] == "ip" else 0, 1)
+        else:
+            one = PAYLOADS[where]
+            self._limit(one)
+            packed, key = _range_of(value, one.length, one.values)[0], one.key
+        self.writer.put(packed)
+        self.writer.add(b"payload", (2, key[0]), (3, key[1]), (4, key[2]), (5, REGISTER))
+
+    def queue(self, body: Any) -> None:
+        """A program that decides, behind a queue or one of several."""
+        first = str((body or {}).get("num", 0)).partition("-")[0]
+        self.writer.add(b"queue", (1, _number(first, 2, NETWORK_ORDER)))
 
     def log(self, body: Any) -> None:
         """A log entry."""
@@ -599,6 +630,8 @@ class _RuleEncoder:
 
 UNKNOWN = "unknown"  # the rest of a rule as text, where a text is not understood
 _SIDES = tuple(DIRECTIONS.values())  # of a connection, in the order of their numbers
+_LIFETIMES = {("ip", "ttl"): 8, ("ip6", "hoplimit"): 7}  # by their offset in the header
+_CLASSES = (("ip", "dscp"), ("ip6", "dscp"), ("ip", "ecn"), ("ip6", "ecn"))
 _HARMLESS = {"priority": 2, "nftrace": 12}
 _REJECTIONS: dict[str, dict[str, int]] = {
     "icmp": {
@@ -616,6 +649,7 @@ _STATEMENTS: dict[str, Any] = {
     "masquerade": lambda encoder, _: encoder.writer.add(b"masq"), "tproxy": _RuleEncoder.tproxy,
     "reject": _RuleEncoder.reject, "mangle": _RuleEncoder.mangle, "log": _RuleEncoder.log, "limit": _RuleEncoder.limit,
     "notrack": lambda encoder, _: encoder.writer.add(b"notrack"), "xt": _RuleEncoder.xt, "dup": _RuleEncoder.dup,
+    "queue": _RuleEncoder.queue,
 }  # fmt: skip
 
 

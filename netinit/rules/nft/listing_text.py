@@ -331,10 +331,27 @@ class _RuleReader:
             return self._assignment(word)
         if word == "mark" and self._peek(1) == "set":
             return self._assignment("")
+        if word in _PROTOCOLS and self._peek(2) == "set":
+            return self._write_field()
+        if (word, self._peek(1), self._peek(4)) == ("tcp", "option", "set"):
+            return self._write_option()
         if word in _STATEMENTS:
             self.at += 1
             return _STATEMENTS[word](self)
         return self._condition()
+
+    def _write_field(self) -> dict[str, Any]:
+        """A field of a header, which the packet gets."""
+        protocol, field_name, _ = self._take(), self._take(), self._take()
+        return {"mangle": {"key": {"payload": {"protocol": protocol, "field": field_name}}, "value": self._scalar(self._take_value())}}
+
+    def _write_option(self) -> dict[str, Any]:
+        """An option of TCP, such as the largest segment: a number, or what the route has."""
+        self.at += 2
+        option = {"name": self._take(), "field": self._take()}
+        self._expect("set")
+        value: Any = {"rt": {"key": self._take()}} if self._skip("rt") else self._scalar(self._take_value())
+        return {"mangle": {"key": {"tcp option": option}, "value": value}}
 
     def _assignment(self, word: str) -> dict[str, Any]:
         self.at += bool(word)
@@ -449,6 +466,22 @@ class _RuleReader:
             self._expect("packets")
         return {"limit": found}
 
+    def copy(self) -> dict[str, Any]:
+        """A copy to another host, or through another device."""
+        self._expect("to")
+        return {"dup": {"addr": self._take()} | ({"dev": self._take()} if self._skip("device") else {})}
+
+    def queue(self) -> dict[str, Any]:
+        """A program that decides, behind one of the queues."""
+        found: dict[str, Any] = {"flags": []}
+        while (word := self._peek()) in ("num", "to", "flags", "bypass", "fanout", ","):
+            self.at += 1
+            if word in ("num", "to"):
+                found["num"] = self._take()
+            elif word not in ("flags", ","):
+                found["flags"].append(word)
+        return {"queue": found}
+
     def extension(self) -> dict[str, Any]:
         """An extension of iptables, by name."""
         kind = self._take()
@@ -498,6 +531,10 @@ class _RuleReader:
             while self._skip("."):
                 flags.append(self._take())
             return {"fib": {"flags": flags, "result": self._take()}}
+        if word == "numgen":
+            mode = self._take()
+            self._expect("mod")
+            return {"numgen": {"mode": mode, "mod": self._number(), "offset": self._number() if self._skip("offset") else 0}}
         if word == "socket":
             return {"socket": {"key": self._take()}}
         if word in _BARE_METAS:
@@ -596,4 +633,5 @@ _STATEMENTS: dict[str, Callable[[_RuleReader], dict[str, Any]]] = {
     "snat": lambda one: one.translate("snat"), "masquerade": lambda one: one.translate("masquerade"),
     "tproxy": lambda one: {"tproxy": one.to()}, "reject": _RuleReader.reject, "log": _RuleReader.log, "limit": _RuleReader.limit,
     "notrack": lambda _: {"notrack": None}, "xt": _RuleReader.extension,
+    "dup": _RuleReader.copy, "queue": _RuleReader.queue,
 }  # fmt: skip

@@ -251,7 +251,7 @@ class Walker:
         if actor.called:
             join_groups(results[verdict], self._call(place, actor.called, hit, group, results))
         elif actor.fate:
-            reason = f"{hit}: netinit does not know the target" if actor.fate == UNKNOWN else str(hit)
+            reason = f"{hit}: {hit.matched.target.unfollowed}" if actor.fate == UNKNOWN else str(hit)
             self.ended.append(Part(group.region, actor.fate, now, group.path, reason, by_rule=True))
         else:
             add_group(results[verdict], (now, group.path), group.region)

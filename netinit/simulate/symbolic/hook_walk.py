@@ -18,7 +18,7 @@ from netinit.simulate.symbolic.match_sets import local, view
 from netinit.simulate.symbolic.partition import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, KNOWN, CtState, Dim, Space, intervals_of
-from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
+from netinit.simulate.trace import DELIVERED, DIRECT, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
 
 Split = Callable[[Condition], Iterable[tuple[Region, Condition]]]
 
@@ -227,11 +227,13 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
     for one in _restore_states(ended):
         key = ENDS if one.fate in ENDS else one.behaviour_but_source
         alike.setdefault(key, []).append(replace(one, region=one.region & several))
-    disputed = seen = risky = kept = nothing(several.space)
+    disputed = seen = risky = kept = other = nothing(several.space)
     for ends in alike.values():
         here = unite([one.region for one in ends])
         disputed |= seen & here
         seen |= here
+        if ends[0].verdict != DIRECT:
+            other |= here
         if ends[0].fate not in ENDS:
             risky |= kept & here if ends[0].condition.redirect_port else here
             kept |= here
@@ -247,7 +249,8 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
             left -= one.region
     for one in sorted(doubts, key=lambda one: bool(one.path) and isinstance(one.path[-1].matched.target, Accept | Return)):
         here = one.region & disputed
-        found += [replace(one, region=here & risky), replace(one, region=here - risky, at_worst_dropped=True)]
+        found += [replace(one, region=here & risky & other), replace(one, region=here - other, always_direct=True)]
+        found.append(replace(one, region=here - risky, at_worst_dropped=True))
         disputed -= one.region
     return [one for one in found if one.region]
 

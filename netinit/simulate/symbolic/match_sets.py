@@ -177,6 +177,14 @@ class SymbolicPackets:
         untracked = within(self._space, Dim.STATE, [(0, 0)]) if not self._now.tracked else nothing(self._space)
         return Choice(answers, answers | untracked)
 
+    def began_with(self, networks: tuple[Network, ...], ports: tuple[tuple[int, int], ...], *, source: bool) -> Choice:
+        """Known of packets that begin their connection, or that go the way of its first, which nothing translated."""
+        names, ranges = (self.PORTS, [*ports]) if ports else (self.ADDRESSES, intervals_of(networks))
+        if self._now.rewritten or self._now.asked:
+            return self.unknown()
+        known, found = valued(self._space, Dim.STATE, CtState.NEW, CtState.ESTABLISHED), within(self._space, names[source], ranges)
+        return Choice(known & found, found | everything(self._space) - known)
+
     def to_socket(self) -> Choice:
         return self._exactly(valued(self._space, Dim.SOCKET, "yes"))
 

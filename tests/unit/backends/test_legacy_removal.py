@@ -14,7 +14,7 @@ from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.snapshot import Snapshot
 from netinit.options import Options
 from netinit.rules import targets
-from netinit.rules.iptables.ownership import target_of
+from netinit.rules.iptables.keys import target_of
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS
 from netinit.rules.rule_patterns import layout_patterns

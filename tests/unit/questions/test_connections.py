@@ -49,6 +49,8 @@ def test_a_question_that_is_none_is_refused_with_what_to_give(given, message):
         ("[fd00::1]80", "--to: '[fd00::1]80' is not an endpoint: use 10.1.2.3:443 or [fd00::1]:443"),
         ("10.1.2.3:x", "--to: '10.1.2.3:x' is not a port: use a decimal number from 1 to 65535; use 10.1.2.3:443 or [fd00::1]:443"),
         ("db.shop:80", "--to: 'db.shop:80' is not an IP address; use 10.1.2.3:443 or [fd00::1]:443; rules know no names: give its address (netinit kubectl explain knows those of Services)"),
+        ("[x]:80", "--to: '[x]' is not an address in brackets; write [fd00::1]:443, or a name without brackets"),
+        ("[fe80::1%eth0]:80", "--to: '[fe80::1%eth0]' is not an address in brackets; write [fd00::1]:443, or a name without brackets; an address has no zone here, leave out what begins with %"),
         ("300.1.1.1:80", "--to: '300.1.1.1:80' is not an IP address; use 10.1.2.3:443 or [fd00::1]:443"),
     ],
 )  # fmt: skip

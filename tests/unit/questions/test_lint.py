@@ -412,3 +412,8 @@ def test_a_name_as_iproute2_prints_it_is_answered_with_the_device_s_own():
 def test_names_that_only_begin_alike_are_no_contradiction():
     for line in ("-k br-0 -c br-0a", "-k br-+ -c net+", "-k br-+ -c br", "-k net1 -c net"):
         assert "contradiction" not in [kind for _, kind, _ in found(f"-i * {line}")], line
+
+
+def test_a_resolver_in_the_pod_is_fine_where_all_queries_are_captured():
+    options = settled(Options.from_argv(["-i", "*", "--redirect-dns", "--dns-servers", "127.0.0.53", "--capture-all-dns"]))
+    assert "dns-loopback" not in [one.kind.name for one in linting.lint(options, proved=False)]

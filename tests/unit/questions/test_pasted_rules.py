@@ -24,6 +24,7 @@ from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS
 from netinit.rules.nft import plan_tables, render_tables, write_steps
+from netinit.rules.nft.listing_text import read_listing
 from sweeps import choose
 
 WORDS = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "--ipv6", "off", "--istio-exact"]
@@ -519,3 +520,55 @@ def test_a_huge_text_ends_in_time(text):
     except NetinitError as error:
         assert len(str(error)) < 600
     assert time.process_time() - begun < 25 / PART**2
+
+
+WRITING = """table ip mine {
+	chain out {
+		type filter hook output priority -250; policy accept;
+		ip daddr 10.9.9.9 ip daddr set 10.1.1.1
+		tcp dport 99 tcp dport set 98
+		tcp flags syn tcp option maxseg size set rt mtu
+		ip ttl set 64
+		ip dscp set cs1
+		tcp dport 77 queue flags bypass to 0
+		dup to 10.4.4.4 device "lo"
+	}
+
+	chain n {
+		type nat hook output priority -100; policy accept;
+		tcp dport 80 ip daddr 10.96.0.1 numgen random mod 2 vmap { 0 : goto a, 1 : goto b }
+		tcp dport 81 redirect to :15001
+	}
+
+	chain a {
+		tcp dport 80 dnat to 10.1.1.1:8080
+	}
+
+	chain b {
+		tcp dport 80 dnat to 10.1.1.2:8080
+	}
+}
+"""
+
+
+@pytest.mark.parametrize("as_objects", [False, True], ids=["text", "JSON"])
+@pytest.mark.parametrize(
+    ("to", "says"),
+    [
+        ("10.96.0.1:80", "direct: a rule that is not netinit's sends it to one of 10.1.1.1:8080, 10.1.1.2:8080: rule 1 of nft table ip mine n"),
+        ("192.0.2.9:81", "captured: goes to the proxy on 15001"), ("192.0.2.9:77", "the program behind the queue decides"),
+        ("10.9.9.9:5", "direct: goes out to 10.1.1.1:5"), ("192.0.2.9:99", "direct: goes out to 192.0.2.9:98"),
+    ],
+)  # fmt: skip
+def test_what_rules_of_nft_write_copy_or_leave_to_chance_is_read_as_the_kernel_does_it(to, says, as_objects):
+    objects, _ = read_listing(WRITING)
+    text = json.dumps({"nftables": objects}) if as_objects else WRITING
+    assert says in explain_connection([read_rules([("pasted", text)])], Question(to=to)).sentence
+
+
+@pytest.mark.parametrize(
+    "written", ["ip ttl set 1", "ip id set 5", "tcp dport set tcp sport", "ip daddr set ip saddr", "dup to ip daddr", "numgen inc mod x vmap { 0 : drop }"],
+)
+def test_what_rules_of_nft_write_otherwise_stays_unknown(written):
+    text = WRITING.replace("ip daddr 10.9.9.9 ip daddr set 10.1.1.1", written)
+    assert explain_connection([read_rules([("pasted", text)])], Question(to="10.9.9.9:5")).verdict == "unknown"

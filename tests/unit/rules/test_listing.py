@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from core import family_rules
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4
-from netinit.rules.iptables.ownership import target_of
+from netinit.rules.iptables.keys import target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, part_comment
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.transition import target_from_listing, write_transition

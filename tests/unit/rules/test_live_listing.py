@@ -10,7 +10,7 @@ from core import family_rules, owned_rules
 from netinit.base.net import IPV4, IPV6
 from netinit.base.snapshot import INET, NftChain, NftRule, Snapshot
 from netinit.rules.foreign_targets import Several, UnknownTarget
-from netinit.rules.iptables.ownership import target_of
+from netinit.rules.iptables.keys import target_of
 from netinit.rules.iptables.parse import normalise, parse_rule, text_is_complete
 from netinit.rules.iptables.transition import target_from_listing, write_transition
 from netinit.rules.iptables.write import ListedTable

@@ -79,6 +79,12 @@ FACES = [
     ("-m conntrack --ctdir REPLY", "ct direction reply", "it is an answer in its connection"),
     ("-m iprange ! --dst-range 1.2.3.4-1.2.3.9", "ip daddr != 1.2.3.4-1.2.3.9", "its destination is not from 1.2.3.4 to 1.2.3.9"),
     ("-m limit --limit 5/sec --limit-burst 10", "limit rate 5/second burst 10 packets", "no more than 5 a second came before it"),
+    ("-m conntrack --ctorigdst 192.0.2.2", "ct original ip daddr 192.0.2.2", "the first packet of its connection was for 192.0.2.2"),
+    ("-m conntrack ! --ctorigsrc 10.0.0.0/8", "ct original ip saddr != 10.0.0.0/8", "the first packet of its connection came not from 10.0.0.0/8"),
+    ("-m conntrack --ctorigdstport 80:90", "ct original proto-dst 80-90", "the first packet of its connection was for port 80 to 90"),
+    ("-m conntrack ! --ctorigsrcport 80", "ct original proto-src != 80", "the first packet of its connection came not from port 80"),
+    ("-m ttl --ttl-eq 1", "-m ttl --ttl-eq 1", "`-m ttl --ttl-eq 1` holds, which depends on its time to live"),
+    ("-m statistic --mode random --probability 0.5", "-m statistic --mode random --probability 0.5", "`-m statistic --mode random --probability 0.5` holds, which depends on chance, or its turn"),
     ("-m set --match-set banned dst", "-m set --match-set banned dst", "`-m set --match-set banned dst` (not known to netinit) holds"),
 ]  # fmt: skip
 WITHOUT_NFT = [

@@ -17,6 +17,8 @@ from netinit.rules.matches.context import UnknownMatch
 RULES = [
     (IPV4, "-m iprange --src-range 10.0.0.5-10.2.3.4"), (IPV4, "-m iprange ! --dst-range 0.0.0.0-255.255.255.255"),
     (IPV6, "-m iprange ! --src-range fd00::1-fd00::ff"), (IPV6, "-m iprange --dst-range ::-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+    (IPV4, "-m conntrack --ctorigsrc 10.0.0.0/8"), (IPV4, "-m conntrack ! --ctorigdst 192.0.2.2"), (IPV6, "-m conntrack --ctorigdst fd00::/64"),
+    (IPV4, "-m conntrack --ctorigdstport 80:90"), (IPV6, "-m conntrack ! --ctorigsrcport 80"),
     (IPV4, "-p tcp -m multiport --ports 1,2"), (IPV6, "-p udp -m multiport ! --ports 53,1000:2000"),
 ]  # fmt: skip
 
@@ -27,7 +29,21 @@ def test_a_match_is_read_back_from_its_struct(family, text):
     name, revision, info = match.struct()
     assert decode_match(name, revision, info, getattr(match, "protocol", ""), family) == ([match], "")
     cut = decode_match(name, revision, info[:40], "tcp", family)[0]
-    assert [type(one) for one in cut] == [UnknownMatch]
+    assert [isinstance(one, UnknownMatch) for one in cut] == [True]
+
+
+def test_several_questions_about_a_connection_in_one_struct_are_read_apart():
+    asked = ["--ctstate NEW", "--ctorigsrc 10.0.0.0/8", "! --ctorigdst 192.0.2.2", "--ctorigdstport 80"]
+    each = [parse_rule(f"-m conntrack {one} -j RETURN", IPV4).matches[0] for one in asked]
+    infos = [one.struct()[2] for one in each]
+    both = bytes([first | second | third | fourth for first, second, third, fourth in zip(*infos, strict=True)])
+    assert decode_match("conntrack", 3, both, "", IPV4)[0] == each
+    for flag in (1 << 4, 1 << 7):  # XT_CONNTRACK_REPLSRC, _EXPIRES
+        asked_more = both[:146] + (int.from_bytes(both[146:148], "little") | flag).to_bytes(2, "little") + both[148:]
+        assert isinstance(decode_match("conntrack", 3, asked_more, "", IPV4)[0][0], UnknownMatch)
+    assert isinstance(decode_match("conntrack", 3, infos[1], "", None)[0][0], UnknownMatch), "of which family the address is"
+    masked = infos[1][:16] + b"\xff\x00\xff\x00" + infos[1][20:]
+    assert isinstance(decode_match("conntrack", 3, masked, "", IPV4)[0][0], UnknownMatch), "a mask of no network"
 
 
 def test_a_range_without_a_family_or_with_bits_that_nobody_knows_is_unknown():

@@ -152,7 +152,7 @@ def test_tables_of_iptables_legacy_are_the_same_once_they_were_written_and_read_
 UNKNOWN = {
     "rules": {
         "calico": {"-m addrtype", "-m icmp", "-m rpfilter", "-m set"}, "cilium": {"-m set", "-m socket"},
-        "kube-proxy": {"-m recent", "-m statistic"},
+        "kube-proxy": {"-m recent", "-m statistic"}, FORMS: {"-m ttl --ttl-eq 1"},
     },
     "nft": {
         "calico": {"fib 1 5 == 00000000"}, "cilium": {"socket 0 == 01"},

@@ -19,9 +19,8 @@ from netinit.rules.matches.context import (
     Mark,
     Socket,
     TcpFlags,
-    UnknownMatch,
 )
-from netinit.rules.matches.foreign import AddressRange, EitherPort
+from netinit.rules.matches.foreign import AddressRange, EitherPort, name_unread
 from netinit.rules.matches.packet import Owner, Port
 
 
@@ -105,7 +104,7 @@ STATES = {1: "INVALID", 8: "NEW", 4: "RELATED", 2: "ESTABLISHED", 256: "UNTRACKE
 )  # fmt: skip
 def test_a_struct_is_the_match_that_it_says_or_one_that_is_not_known(name, info, matches):
     found, comment = decode_match(*name, info, "tcp", IPV4)
-    assert (found, comment) == ([UnknownMatch(text=f"-m {name[0]}", kept=(*name, info))] if matches is None else matches, "")
+    assert (found, comment) == ([name_unread(f"-m {name[0]}", (*name, info))] if matches is None else matches, "")
 
 
 def test_ports_are_of_a_protocol_with_ports_and_a_comment_is_no_match():

@@ -69,7 +69,13 @@ FACES = [
     ("CT --notrack", ("notrack",), "leave its connection untracked, out of reach of NAT"),
     ("DNAT --to-destination 1.2.3.4:80", ("dnat to 1.2.3.4:80",), "send it to 1.2.3.4:80 instead"),
     ("MASQUERADE", ("MASQUERADE",), "replace its source address (`MASQUERADE`)"),
-    ("NFQUEUE --queue-num 0", ("NFQUEUE --queue-num 0",), "do `NFQUEUE --queue-num 0` (not known to netinit)"),
+    ("NFQUEUE --queue-num 0", ("NFQUEUE --queue-num 0",), "hand it to the program behind the queue (`NFQUEUE --queue-num 0`), which decides"),
+    ("NETMAP --to 10.6.0.0/16", ("NETMAP --to 10.6.0.0/16",), "replace the network of its address by 10.6.0.0/16"),
+    ("TTL --ttl-set 64", ("TTL --ttl-set 64",), "do `TTL --ttl-set 64` and go on"),
+    ("TTL --ttl-set 1", ("TTL --ttl-set 1",), "do `TTL --ttl-set 1` (not known to netinit)"),
+    ("TTL --ttl-dec 1", ("TTL --ttl-dec 1",), "do `TTL --ttl-dec 1` and go on"),
+    ("TTL --ttl-dec 40", ("TTL --ttl-dec 40",), "do `TTL --ttl-dec 40` (not known to netinit)"),
+    ("SYNPROXY --mss 1460", ("SYNPROXY --mss 1460",), "do `SYNPROXY --mss 1460` (not known to netinit)"),
 ]
 
 
@@ -140,7 +146,9 @@ def test_a_rule_without_a_target_counts():
         ("DNAT --to-destination 1.2.3.4", True, False, False),
         ("SNAT --to-source 1.2.3.4", True, False, True),
         ("LOG", False, True, False),
-        ("NFQUEUE --queue-num 0", True, False, True),  # it may
+        ("NFQUEUE --queue-num 0", False, False, True),
+        ("NETMAP --to 10.6.0.0/16", True, False, True),
+        ("SYNPROXY", True, False, True),  # it may
     ],
 )
 def test_targets_say_whether_the_kernel_tracks_connections_for_them_and_whether_they_change_or_end_anything(text, tracks, only_observes, is_final):

@@ -159,7 +159,7 @@ def test_a_drawing_says_in_words_what_rules_ask_for():
     ("-p tcp -m tcp ! --tcp-flags FIN,RST NONE -j RETURN", "TCP but not with none of FIN/RST"),
     ("-m mark --mark 0x539/0xfff -j RETURN", "mark under the mask 0xfff is 0x539"),
     ("-m conntrack ! --ctstate DNAT -j RETURN", "connection is not DNAT"),
-    ("-m recent --name x -j RETURN", "`-m recent --name x` (not known to netinit) holds"),
+    ("-m recent --name x -j RETURN", "`-m recent --name x` holds, which depends on whom packets came from before"),
     ("-j RETURN", ""),
 ])  # fmt: skip
 def test_each_condition_has_words(text, words):

@@ -39,6 +39,7 @@ from netinit.simulate.symbolic.regions import everything, in_states, nothing, un
 from netinit.simulate.symbolic.space import CtState
 from netinit.simulate.trace import (
     DELIVERED,
+    DIRECT,
     DROPPED,
     FORWARDED,
     REFUSED,
@@ -184,7 +185,60 @@ def test_an_unknown_match_before_a_target_without_effect_changes_nothing():
     assert trace.redirect_port == 1
 
 
-@pytest.mark.parametrize("target", ["NFQUEUE --queue-num 0", "REDIRECT --to-ports 1-9", "SYNPROXY"])
+def test_a_program_behind_a_queue_decides_where_the_kernel_asks_it():
+    """Asked of the kernel: nat is skipped while nothing enables connection tracking."""
+    trace = outbound("mangle OUTPUT -p tcp -j NFQUEUE --queue-num 0")
+    assert (trace.fate, "the program behind the queue decides" in trace.reason) == (UNKNOWN, True)
+    tracked = "nat OUTPUT -p tcp -j NFQUEUE --queue-num 0\nnat OUTPUT -p udp -j REDIRECT --to-ports 9"
+    assert outbound(tracked).fate == UNKNOWN
+    assert outbound("nat OUTPUT -p tcp -j NFQUEUE --queue-num 0").fate == SENT
+
+
+@pytest.mark.parametrize(
+    ("rule", "holds"),
+    [
+        ("--ctorigdst 1.2.3.4", True), ("! --ctorigdst 1.2.3.4", False), ("--ctorigdst 1.2.3.0/24", True), ("--ctorigdst 127.0.0.1", False),
+        ("--ctorigdstport 80", True), ("--ctorigdstport 81:99", False), ("--ctorigsrc 10.0.0.2", True), ("! --ctorigsrc 10.0.0.0/8", False),
+        ("--ctorigsrcport 1:2", False), ("--ctorigdstport 80 --ctorigdst 5.6.7.8", False),
+    ],
+)  # fmt: skip
+def test_the_ends_of_a_connection_s_first_packet_are_those_before_nat(rule, holds):
+    to_proxy = "nat OUTPUT -p tcp -j REDIRECT --to-ports 1"
+    assert (outbound(f"{to_proxy}\nfilter INPUT -m conntrack {rule} -j DROP").fate == DROPPED) is holds
+    if "! " in rule or holds:
+        untracked = outbound(f"raw OUTPUT -p tcp -j CT --notrack\nfilter OUTPUT -m conntrack {rule} -j DROP")
+        assert untracked.fate == SENT, "without a connection it does not hold, even if negated"
+
+
+@pytest.mark.parametrize(
+    ("rules_there", "ends"),
+    [
+        ("-m statistic --mode random --probability 0.5 -j DNAT --to-destination 5.5.5.5:1\nnat OUTPUT -j DNAT --to-destination 6.6.6.6", ["5.5.5.5:1", "6.6.6.6:80"]),
+        ("-m statistic --mode nth --every 2 --packet 0 -j DNAT --to-destination 5.5.5.5", ["1.2.3.4:80", "5.5.5.5:80"]),
+    ],
+    ids=["random", "nth"],
+)  # fmt: skip
+def test_a_connection_that_chance_sends_somewhere_has_each_end_and_never_one(rules_there, ends):
+    trace = outbound(f"nat OUTPUT {rules_there}")
+    found = [format_endpoint(one.last.family, one.last.destination, one.last.destination_port) for one in (trace, *trace.others)]
+    assert (trace.verdict, sorted(found)) == (DIRECT, ends)
+
+
+def test_a_connection_that_chance_may_capture_is_unknown():
+    assert outbound("nat OUTPUT -m statistic --mode random --probability 0.5 -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1").fate == UNKNOWN
+
+
+@pytest.mark.parametrize(("to", "end"), [("10.5.1.9", "10.6.1.9:80"), ("10.7.1.9", "10.7.1.9:80")])
+def test_a_network_is_mapped_to_another_address_by_address(to, end):
+    last = outbound("nat OUTPUT -d 10.5.0.0/16 -j NETMAP --to 10.6.0.0/16", to=to).last
+    assert format_endpoint(last.family, last.destination, last.destination_port) == end
+
+
+def test_behind_routing_the_source_s_network_is_mapped():
+    assert outbound("nat POSTROUTING -j NETMAP --to 10.6.0.0/16").last.source == number_of("10.6.0.2")
+
+
+@pytest.mark.parametrize("target", ["REDIRECT --to-ports 1-9", "SYNPROXY"])
 def test_an_unknown_target_makes_the_verdict_unknown(target):
     assert outbound(f"nat OUTPUT -p tcp -j {target}").fate == UNKNOWN
 

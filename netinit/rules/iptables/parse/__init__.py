@@ -15,6 +15,7 @@ from netinit.rules.decoding.targets import read_target
 from netinit.rules.iptables.write import DecodedRule
 from netinit.rules.matches import Match, packet
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.foreign import name_unread
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch, Protocol, drop_implied_protocols
 from netinit.rules.model import Rule
 from netinit.rules.structs import protocol_name
@@ -154,7 +155,7 @@ class _Reader:
                 self.comment = own[1].text if len(own) > 1 else ""
             elif own or module != self._protocol:
                 self.matches += read_module(module, [word.text for word in own], self._protocol) or [
-                    UnknownMatch(text=" ".join([f"-m {module}", *[word.raw for word in own]]))
+                    name_unread(" ".join([f"-m {module}", *[word.raw for word in own]]))
                 ]
             else:  # a bare `-m tcp` only repeats `-p tcp`
                 self.matches = [one.replace(module=True) if isinstance(one, Protocol) else one for one in self.matches]

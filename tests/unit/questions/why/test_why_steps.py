@@ -71,6 +71,7 @@ NO_CLIENT = "is neither an address nor a pod; give web, NAMESPACE/web or 10.1.2.
     ("given", "told"),
     [
         ({"to": "db"}, f'--to: "db" {NO_PORT}'), ({"to": ":80"}, f'--to: ":80" {NO_PORT}'), ({"to": "db:"}, f'--to: "db:" {NO_PORT}'),
+        ({"to": "[x]:80"}, "--to: '[x]' is not an address in brackets; write [fd00::1]:443, or a name without brackets"),
         ({"to": "fd00::1:80"}, f'--to: "fd00::1:80" {NO_PORT}'),
         ({"to": "db:0"}, f'--to: "0" {NOT_A_PORT}'), ({"to": "db:99999"}, f'--to: "99999" {NOT_A_PORT}'), ({"to": "db:Http"}, f'--to: "Http" {NOT_A_PORT}'),
         ({"to": "db:sixteen-letters-"}, f'--to: "sixteen-letters-" {NOT_A_PORT}'), ({"client": "web", "port": "-a"}, f'--port: "-a" {NOT_A_PORT}'),

@@ -7,7 +7,7 @@ import pytest
 from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.rules.decoding import read_masked, read_number
-from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import DestinationNat, Observe, Queue, SourceNat, UnknownTarget, Untrack
 from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
@@ -21,7 +21,7 @@ from netinit.rules.matches.context import (
     TcpFlags,
     UnknownMatch,
 )
-from netinit.rules.matches.foreign import AddressRange, EitherPort
+from netinit.rules.matches.foreign import AddressRange, EitherPort, OriginalEnd, Undecided
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.targets import Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
 from sweeps import together
@@ -88,9 +88,9 @@ READ = [
     ('-j LOG --log-prefix "a b" --log-level 7', (), Observe(text='LOG --log-prefix "a b" --log-level 7')),
     ('-j NFLOG --nflog-prefix "a b" --nflog-group 5', (), LogTarget(prefix="a b", group=5)),
     ("-m limit --limit 10/sec --limit-burst 20 -j DROP", (Limit(rate=10, burst=20),), Drop()),
-    ("-m limit --limit 10/min --limit-burst 20 -j DROP", (UnknownMatch(text="-m limit --limit 10/min --limit-burst 20"),), Drop()),
+    ("-m limit --limit 10/min --limit-burst 20 -j DROP", (Undecided(text="-m limit --limit 10/min --limit-burst 20", about="how many came before it"),), Drop()),
     ("-j REJECT --reject-with tcp-reset", (), Reject(message="tcp-reset")),
-    ("-j NFQUEUE --queue-num 0", (), UnknownTarget(text="NFQUEUE --queue-num 0")),
+    ("-j NFQUEUE --queue-num 0", (), Queue(text="NFQUEUE --queue-num 0")),
     ("-j REDIRECT --to-ports 1-9", (), UnknownTarget(text="REDIRECT --to-ports 1-9")),
     ("-j REDIRECT", (), UnknownTarget(text="REDIRECT")),
     ("-m owner --uid-owner istio-proxy -j RETURN", (UnknownMatch(text="-m owner --uid-owner istio-proxy"),), Return()),
@@ -99,7 +99,7 @@ READ = [
     ("-d db.example -j RETURN", (UnknownMatch(text="-d db.example"),), Return()),
     ("-d 1.2.3.4/255.0.255.0 -j RETURN", (UnknownMatch(text="-d 1.2.3.4/255.0.255.0"),), Return()),
     ('-m string --string "a -j DROP" ! --algo bm -d 10.0.0.1 -j RETURN',
-     (Destination(networks=(Network.parse("10.0.0.1/32"),)), UnknownMatch(text='-m string --string "a -j DROP" ! --algo bm')), Return()),
+     (Destination(networks=(Network.parse("10.0.0.1/32"),)), Undecided(text='-m string --string "a -j DROP" ! --algo bm', about="its content")), Return()),
     ("-m set --match-set x src -p tcp --dport 80 -j RETURN",
      (UnknownMatch(text="-m set --match-set x src"), Port(protocol="tcp", ports=(80,))), Return()),
     ("-p tcp --dport http -j RETURN", (Protocol(name="tcp"), UnknownMatch(text="-m tcp --dport http")), Return()),
@@ -220,6 +220,12 @@ MATCHED = [
     ("-s 10.0.0.0/8", Source(networks=(Network.parse("10.0.0.0/8"),))),
     ("--source 10.0.0.0/8", Source(networks=(Network.parse("10.0.0.0/8"),))),
     ("! --src 10.0.0.0/8", Source(networks=(Network.parse("10.0.0.0/8"),), negated=True)),
+    ("-m conntrack --ctorigdst 1.2.3.4", OriginalEnd(networks=(Network.parse("1.2.3.4/32"),))),
+    ("-m conntrack ! --ctorigsrc 10.0.0.0/255.0.0.0", OriginalEnd(source=True, networks=(Network.parse("10.0.0.0/8"),), negated=True)),
+    ("-m conntrack --ctorigdstport 80", OriginalEnd(ports=((80, 80),))),
+    ("-m conntrack ! --ctorigsrcport 80:90", OriginalEnd(source=True, ports=((80, 90),), negated=True)),
+    ("-m hashlimit --hashlimit-name a", Undecided(text="-m hashlimit --hashlimit-name a", about="how many came before it")),
+    ("-m conntrack --ctreplsrc 1.2.3.4", Undecided(text="-m conntrack --ctreplsrc 1.2.3.4", about="the entry of its connection")),
     ("--destination 1.2.3.4", Destination(networks=(Network.parse("1.2.3.4/32"),))),
     ("--in-interface eth0", InInterface(names=("eth0",))),
     ("! -i eth+", InInterface(names=("eth+",), negated=True)),
@@ -286,7 +292,8 @@ def test_an_option_that_is_not_understood_keeps_the_letters_of_its_module(text):
             parse_rule(f"-p tcp {text}", IPV4)
         return
     rule = parse_rule(f"-p tcp {text} -j RETURN", IPV4)
-    assert rule.matches == (Protocol(name="tcp"), UnknownMatch(text=text))
+    assert rule.matches[0] == Protocol(name="tcp")
+    assert [(isinstance(one, UnknownMatch), one.text) for one in rule.matches[1:]] == [(True, text)]
     assert rule.target == Return()
 
 
@@ -331,13 +338,13 @@ def test_an_option_goes_to_the_last_module_that_knows_it():
     rule = parse_rule("-m mark --mark 1 -m connmark --mark 2 -j RETURN", IPV4)
     assert rule.matches == (Mark(value=1), Mark(value=2, connection=True))
     rule = parse_rule("-p tcp -m limit --limit 1/s --limit-burst 5 --dport 80 -j RETURN", IPV4)
-    assert rule.matches == (UnknownMatch(text="-m limit --limit 1/s --limit-burst 5"), Port(protocol="tcp", ports=(80,)))
+    assert rule.matches == (Undecided(text="-m limit --limit 1/s --limit-burst 5", about="how many came before it"), Port(protocol="tcp", ports=(80,)))
     assert parse_rule("--limit 5 -j RETURN", IPV4).matches == (UnknownMatch(text="--limit 5"),)
 
 
 def test_a_value_may_begin_with_a_dash_and_a_digit_or_stand_in_quotes():
     rule = parse_rule('-m time --timestart -5 --x - "--jump" -j RETURN', IPV4)
-    assert rule.matches == (UnknownMatch(text='-m time --timestart -5 --x - "--jump"'),)
+    assert rule.matches == (Undecided(text='-m time --timestart -5 --x - "--jump"', about="the time"),)
     assert rule.target == Return()
 
 
