@@ -12,7 +12,8 @@ from netinit.rules.iptables.keys import target_of
 from netinit.rules.iptables.ownership import holds_foreign_rules, keep_foreign_rules, keys_of
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.iptables.sets import find_preparation, use_sets
+from netinit.rules.iptables.set_changes import find_preparation
+from netinit.rules.iptables.sets import use_sets
 from netinit.rules.iptables.transition import target_from_listing, target_from_plan, write_transition
 from netinit.rules.iptables.write import write_plan, write_rule
 from netinit.rules.model import Plan

@@ -15,6 +15,7 @@ from netinit.backends.legacy import LegacyBackend
 from netinit.backends.set_contents import SetInUseError, change_sets, read_contents
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel.detect import loaded_sets, owned_sets
+from netinit.rules.iptables import set_changes
 from netinit.rules.iptables import sets as set_rules
 from netinit.rules.iptables.write import WrittenRule
 from netinit.rules.model import Difference, Plan
@@ -65,7 +66,7 @@ class SetsState(XtablesState):
     def make_change(self, plan: Plan, rules: Change, wanted: tuple[set_rules.PlannedSet, ...], *, force: bool = False) -> SetsChange:
         """Return the change of rules with that of the sets that they use."""
         return SetsChange(
-            scripts={}, before=self, plan=plan, rules=rules, preparation=set_rules.find_preparation(wanted, self.sets, force=force),
+            scripts={}, before=self, plan=plan, rules=rules, preparation=set_changes.find_preparation(wanted, self.sets, force=force),
             kept=tuple([made.name for made in wanted]), begun=[],
         )  # fmt: skip
 
@@ -97,7 +98,7 @@ class FirstSetsComparison(FirstComparison):
         self.plan = plan
 
     def find_differences(self) -> tuple[Difference, ...]:
-        return super().find_differences() + set_rules.compare_sets(self.wanted, {})
+        return super().find_differences() + set_changes.compare_sets(self.wanted, {})
 
     def change(self, *, force: bool = False) -> SetsChange:  # noqa: ARG002 - as in FirstComparison
         return self.state.make_change(self.plan, super().change(), self.wanted)
@@ -148,7 +149,7 @@ class SetsBackend(ReadingBackend):
         """Restore sets before the rules that use them; destroy new ones after the rules."""
         change = of_kind(change, SetsChange)
         before = change.before.sets
-        change_sets(set_rules.find_return(before, self._read_sets()))
+        change_sets(set_changes.find_return(before, self._read_sets()))
         for rules in reversed(change.begun):
             super().roll_back(rules)  # type: ignore[safe-super] # the variant's
         change.begun.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from netinit.backends.listing_comparison import XtablesComparison
 from netinit.base.errors import ApplyError
 from netinit.base.sanitize import escape
-from netinit.rules.iptables import sets as set_rules
+from netinit.rules.iptables import set_changes
 from netinit.rules.iptables.parse import quote_rule
 from netinit.rules.model import OWNED_CHAINS, Difference, Plan
 
@@ -28,7 +28,7 @@ class SetsComparison(XtablesComparison):
 
     def find_differences(self) -> tuple[Difference, ...]:
         state = self.state
-        found = super().find_differences() + set_rules.compare_sets(self.wanted, state.sets)
+        found = super().find_differences() + set_changes.compare_sets(self.wanted, state.sets)
         plainly = found and self.wanted and state.ours and not state.sets
         if plainly and not state.compare_plainly(self.plan).differences:
             return ()  # plain rules without sets capture the same
@@ -40,7 +40,7 @@ class SetsComparison(XtablesComparison):
         return super().resumable() and all(live.get(made.name) == made.elements for made in asked)
 
     def change(self, *, force: bool = False) -> Change:
-        refuse_foreign_questions(self.state, set_rules.surplus(self.wanted, self.state.sets))
+        refuse_foreign_questions(self.state, set_changes.surplus(self.wanted, self.state.sets))
         made: Change = self.state.make_change(self.plan, self.change_rules(force=force), self.wanted, force=force)
         return made
 

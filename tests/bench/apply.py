@@ -25,15 +25,16 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from ipset_input import render_steps  # noqa: E402
 from netinit.base.net import FAMILIES  # noqa: E402
 from netinit.kernel.links import Links  # noqa: E402
 from netinit.kernel.netlink import LOOPBACK_INDEX  # noqa: E402
 from netinit.options import BACKENDS as LINES  # noqa: E402 - the path must be set first
 from netinit.options import Options, offline  # noqa: E402
 from netinit.rules import nft  # noqa: E402
-from netinit.rules.iptables import sets  # noqa: E402
+from netinit.rules.iptables import set_changes, sets  # noqa: E402
 from netinit.rules.iptables.write import render_restore, write_plan  # noqa: E402
 from netinit.rules.layouts import plan  # noqa: E402
 
@@ -170,11 +171,11 @@ class Contender:
             return [(["/usr/sbin/nft", "-f", "-"], self._keep(folder, "nft", nft.render_tables(nft.write_steps(nft.plan_tables(wanted)))))]
         inputs = []
         variant = options.backend.removeprefix("iptables-")
-        made: tuple[sets.AddressSet, ...] = ()
+        made: tuple[sets.PlannedSet, ...] = ()
         if options.ipset_threshold:
             wanted, made = sets.use_sets(wanted, f"netinit-{variant}", options.ipset_threshold)
         if made:
-            inputs.append((["/usr/sbin/ipset", "restore"], self._keep(folder, "ipset", sets.render_preparation(made, {}))))
+            inputs.append((["/usr/sbin/ipset", "restore"], self._keep(folder, "ipset", render_steps(set_changes.find_preparation(made, {})))))
         for family in FAMILIES:
             path = self._keep(folder, family.program, render_restore(write_plan(wanted, family)))
             inputs.append(([f"/usr/sbin/{family.program}-{variant}-restore", "--noflush"], path))

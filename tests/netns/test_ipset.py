@@ -28,7 +28,8 @@ from netinit.kernel.nf_tables import NFT_MSG_NEWTABLE, NfTables
 from netinit.kernel.table_replacement import Replacement
 from netinit.lab import APP_ID
 from netinit.options import Options
-from netinit.rules.iptables.sets import DESTROY, FILL, SetStep, find_preparation, format_element, unread, use_sets
+from netinit.rules.iptables.set_changes import find_preparation
+from netinit.rules.iptables.sets import DESTROY, FILL, SetStep, format_element, unread, use_sets
 from programming import (
     FOLDERS,
     SIDECAR,

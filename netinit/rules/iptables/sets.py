@@ -13,7 +13,6 @@ from netinit.base.records import Record
 from netinit.rules.matches import EXTENSION, Match
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination
-from netinit.rules.model import EXTRA, MISSING, Difference
 from netinit.rules.structs import pad
 
 TYPE_CHECKING = False
@@ -90,7 +89,7 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
-            if not _is_unread(elements) and match.xt() == _format_question(name):
+            if not is_unread(elements) and match.xt() == _format_question(name):
                 matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, _as_given(elements))))
     return rule.replace(matches=tuple(matches))
 
@@ -156,60 +155,11 @@ def _as_given(elements: frozenset[str]) -> list[str]:
     return sorted([text if "/" in text else f"{text}/{128 if ':' in text else 32}" for text in elements])
 
 
-def _is_unread(elements: frozenset[str]) -> bool:
+def is_unread(elements: frozenset[str]) -> bool:
+    """Whether a set's content could not be read."""
     return any(element.startswith(UNREAD) for element in elements)
 
 
 def unread(why: str) -> frozenset[str]:
     """Return the content of an unreadable set: an element that no plan has."""
     return frozenset((f"{UNREAD}{why}",))
-
-
-def find_preparation(wanted: tuple[PlannedSet, ...], live: Contents, *, force: bool = False) -> Steps:
-    """Return the steps that create or fill the plan's sets; all are filled before the first swap."""
-    changed = {made.name: made.elements for made in wanted if force or live.get(made.name) != made.elements}
-    return _find_steps(changed, {name: frozenset() if name.endswith(NEW) else elements for name, elements in live.items()})
-
-
-def find_return(before: Contents, now: Contents) -> Steps:
-    """Return the steps that restore the previous sets; newer ones stay, because rules may use them."""
-    changed = {name: elements for name, elements in before.items() if now.get(name) != elements and not _is_unread(elements)}
-    return _find_steps(changed, now)
-
-
-def _find_steps(changed: Contents, live: Contents) -> Steps:
-    """Create or replace sets; a set with the suffix `NEW` and the right content is swapped in."""
-    fills, swaps = [], []
-    for name, elements in changed.items():
-        new = name + NEW if name in live else name
-        if new not in live or live[new] != elements:
-            fills += [SetStep(kind=DESTROY, name=new)] if new in live else []  # left by a killed run
-            fills.append(SetStep(kind=FILL, name=new, elements=elements))
-        swaps += [SetStep(kind=SWAP, name=name, other=new)] if name in live else []
-    return tuple(fills + swaps)
-
-
-def surplus(wanted: tuple[PlannedSet, ...], live: Contents) -> tuple[str, ...]:
-    """Return our sets that the plan does not need."""
-    names = {made.name for made in wanted}
-    return tuple([name for name in live if name not in names])
-
-
-def compare_sets(wanted: tuple[PlannedSet, ...], live: Contents) -> tuple[Difference, ...]:
-    """Return missing and extra elements and sets."""
-    found: list[Difference] = []
-    for made in wanted:
-        elements = live.get(made.name)
-        if elements is None:
-            found.append(_difference(MISSING, made, "the whole set"))
-        elif elements != made.elements:
-            found += [_difference(MISSING, made, element) for element in sorted(made.elements - elements)]
-            found += [_difference(EXTRA, made, element) for element in sorted(elements - made.elements)]
-    found += [Difference(kind=EXTRA, where="ipset", chain=name, rule="the whole set") for name in surplus(wanted, live)]
-    return tuple(found)
-
-
-def _difference(kind: str, made: PlannedSet, text: str) -> Difference:
-    return Difference(
-        kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin_label
-    )

@@ -579,7 +579,8 @@ class _RuleEncoder:
         """Write a field of a header: an address or a port, or one that decides nothing."""
         where = (place["protocol"], place["field"])
         if lifetime := _LIFETIMES.get(where):
-            packed, key = _number(value, 1, NETWORK_ORDER), (numbers.NETWORK_HEADER, lifetime, 1)
+            packed = _number(value, 1, NETWORK_ORDER)
+            key: tuple[int, ...] = (numbers.NETWORK_HEADER, lifetime, 1)
         elif where in _CLASSES:
             packed, key = bytes(1), (numbers.NETWORK_HEADER, 1 if where[0] == "ip" else 0, 1)
         else:

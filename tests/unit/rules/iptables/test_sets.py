@@ -10,16 +10,8 @@ from netinit.base.net import IPV4, IPV6, Network
 from netinit.options import Options
 from netinit.options.kinds import Flag
 from netinit.rules.iptables.parse import parse_rule
-from netinit.rules.iptables.sets import (
-    compare_sets,
-    find_preparation,
-    find_return,
-    format_element,
-    resolve,
-    surplus,
-    unread,
-    use_sets,
-)
+from netinit.rules.iptables.set_changes import compare_sets, find_preparation, find_return, surplus
+from netinit.rules.iptables.sets import format_element, resolve, unread, use_sets
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.matches.packet import Destination
 
