@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import subprocess
 import sysconfig
@@ -17,7 +16,6 @@ BUILDER = ROOT / "netinit" / "bin" / "executable.py"
 ABSENT = "is not in this executable"
 
 
-@functools.cache
 def load_builder() -> ModuleType:
     """netinit/bin/executable.py, which is in no package."""
     spec = importlib.util.spec_from_file_location("executable_builder", BUILDER)
@@ -26,7 +24,6 @@ def load_builder() -> ModuleType:
     return module
 
 
-@functools.cache
 def read_sources(builder: ModuleType) -> Any:
     """The modules of this Python's library and of netinit, for the builder."""
     found = builder.ModuleSources(Path(sysconfig.get_path("stdlib")))
@@ -45,10 +42,11 @@ def list_commands() -> dict[str, str]:
     return {name: f"netinit.{module.removesuffix('.__init__')}" for name, module in found.items()}
 
 
-def find_absent() -> list[str]:
-    """The commands that the executable does not hold."""
-    builder = load_builder()
-    chosen = builder.choose(read_sources(builder))
+def find_absent(chosen: list[str] | None = None) -> list[str]:
+    """The commands that the executable does not hold; `chosen`: its modules, where they are known, since to choose them takes seconds."""
+    if chosen is None:
+        builder = load_builder()
+        chosen = builder.choose(read_sources(builder))
     return [name for name, module in list_commands().items() if module not in chosen]
 
 

@@ -32,8 +32,8 @@ def chosen(builder, sources):
     return builder.choose(sources)
 
 
-def test_each_command_is_in_it_but_those_listed_here():
-    assert find_absent() == NOT_IN_IT
+def test_each_command_is_in_it_but_those_listed_here(chosen):
+    assert find_absent(chosen) == NOT_IN_IT
 
 
 def test_nothing_in_it_speaks_tls_serves_or_opens_archives(chosen):
