@@ -24,6 +24,16 @@ SYN = Packet(
 )  # fmt: skip
 
 
+def test_what_a_set_holds_is_said_with_the_lookup_and_that_it_is_empty():
+    port, state = listed("-p tcp -m tcp --dport 80"), listed("-m conntrack --ctstate NEW")
+    held = InSet(text="@ports", alternatives=((port,), (port, state)))
+    assert (held.describe(), InSet(text="@ports", alternatives=()).describe()) == ("`@ports` holds", "`@ports` holds, and the set is empty")
+    assert (held.parts, held.tracks, InSet(text="@ports", alternatives=((port,),)).tracks) == ((port, port, state), state.tracks, port.tracks)
+    assert [one.choose(OnePacket(SYN, POD, "OUTPUT")).holds for one in (held, InSet(text="", alternatives=()), InSet(text="", alternatives=(), negated=True))] == [True, False, True]
+    with pytest.raises(ValueError, match="@ports: netinit writes no lookup in a foreign set"):
+        held.struct(port)
+
+
 def listed(text, family=IPV4):
     """The only match of a rule as iptables lists it."""
     (match,) = parse_rule(f"{text} -j RETURN", family).matches

@@ -354,3 +354,12 @@ def test_what_a_rule_does_before_it_names_a_family_it_does_to_both():
     text = "table inet t {\n\tchain c {\n\t\ttype filter hook prerouting priority -150; policy accept;\n\t\tmeta mark set 7 tproxy ip to :9\n\t}\n}\n"
     found = [read(read_listing(text)[0], family)[0] for family in (IPV4, IPV6)]
     assert found == [[f"-j MARK --set-xmark 0x7/0xffffffff TPROXY --on-port 9 --on-ip {one} --tproxy-mark 0x0/0xffffffff"] for one in ("0.0.0.0", "::")]
+
+
+def test_a_field_that_an_object_of_nft_lacks_is_empty_and_no_word():
+    table = listing_objects._table({"family": "ip"})
+    assert (table.name, table.flags, table.userdata) == ("", 0, b"")
+    chains = [listing_objects._chain({"family": "ip", **more}) for more in ({}, {"hook": "input", "prio": 0})]
+    assert [(one.table, one.name, one.kind, one.devices) for one in chains] == [("", "", "", ())] * 2
+    sets = [listing_objects._set({"family": "ip", **more}, are_listed=True) for more in ({}, {"type": "ipv4_addr"}, {"type": "nothing known", "elem": [1]})]
+    assert [(one.table, one.name, one.flags) for one in sets] == [("", "", 0)] * 3
