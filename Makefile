@@ -39,7 +39,7 @@ LINTERS := $(LINTERS_HERE) $(SYSTEMS:%=lint-types-%)
 ifneq ($(MAKECMDGOALS),$(LINTERS))
 .NOTPARALLEL:
 endif
-.PHONY: help system tools install demo wants-root test test-golang lint $(LINTERS_HERE) $(SYSTEMS:%=lint-types-%) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test playground-test image-test cluster-test node node-test node-endurance mesh-test kernels arm64 compatibility upstream clean
+.PHONY: help system tools install demo wants-root test test-edges test-golang lint $(LINTERS_HERE) $(SYSTEMS:%=lint-types-%) wheel release changelog bench endurance prove fuzz mutants image lock sbom browser-test playground-test image-test cluster-test node node-test node-endurance mesh-test kernels arm64 compatibility upstream clean
 
 help: ## what there is
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -61,13 +61,24 @@ $(COMPILED): $(PACKAGE) $(shell find netinit tests -name '*.py')
 
 LINT = nice -n 5 $(MAKE) lint LINTERS="$(LINTERS_HERE)"# by this name, since `make -n` runs every recipe that says MAKE
 COMPILE = $(MAKE) $(COMPILED)
-test: install ## everything but the image: linters, types on Linux, architecture, all tests (those in namespaces want root)
+# An arena for each thread would take of the address space that a child may use (RLIMIT_AS).
+PYTEST = env -u PYTHONDONTWRITEBYTECODE MALLOC_ARENA_MAX=2 $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder
+# A quarter of the time goes into what is released and into the machines and rules of others: tests of their own, so that these stay short.
+EDGES := $(patsubst %,tests/%.py,$(addprefix unit/,test_release test_gates test_packaging cli/test_executable cli/test_other_systems \
+	installation/test_chart installation/test_chart_kubernetes node/test_node_chart questions/test_older_rules) property/test_hostile_chart_values \
+	$(addprefix netns/test_,docs public_calls doctor lost_answers read_back pod_files situations reverse_path why_symptoms transitions \
+	lacking_kernel foreign_users hostile_terminal))
+test: install ## linters, types on Linux, architecture, the tests of the code (those in namespaces want root)
 	@$(LINT) >$(VENV)/lint.log 2>&1 & linters=$$!; \
 	trap 'kill $$linters 2>/dev/null || true' EXIT; code=0; \
 	$(COMPILE); \
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder $(IGNORED) $(ARGS) || code=$$?; \
+	$(PYTEST) $(IGNORED) $(if $(findstring tests/,$(ARGS)),,$(EDGES:%=--ignore %)) $(ARGS) || code=$$?; \
 	wait $$linters || code=$$?; trap - EXIT; \
 	cat $(VENV)/lint.log; exit $$code
+
+test-edges: install ## the tests that make test leaves out: what is released, the docs' commands, other kernels, releases and programs
+	@$(COMPILE)
+	@$(PYTEST) $(EDGES) $(ARGS)
 
 test-golang: install ## the tests of Go's templates, YAML and JSON alone, beside Go itself
 	@$(BIN)/pytest tests/unit/golang tests/property/test_gotemplate_go.py $(ARGS)
