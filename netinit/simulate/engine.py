@@ -24,6 +24,7 @@ from netinit.simulate.trace import (
     DIRECT,
     DROPPED,
     FORWARDED,
+    NOT_FORWARDED,
     ROUTED_OTHERWISE,
     SENT,
     UNKNOWN,
@@ -129,7 +130,7 @@ class PacketPath(PacketState):
         if self._fate:
             return
         if not self._around.forwards:
-            self._end(DROPPED, "it is for another host, and this one does not forward")
+            self._end(DROPPED, NOT_FORWARDED)
             return
         out = self._around.replace(local_marks=frozenset()).leaving_interface(self._packet.destination, 0)
         self._become(self._now.replace(out_interface=out))

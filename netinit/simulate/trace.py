@@ -22,6 +22,7 @@ DROPPED = "dropped"
 REFUSED = "refused"  # dropped, and the sender is notified
 UNKNOWN = "unknown"
 VANISHED = "vanished"  # of an observed packet: its path was not seen to end, by a rule or otherwise
+NOT_FORWARDED = "it is for another host, and this one does not forward"
 ROUTED_OTHERWISE = "routing may deliver it to this host, or drop it: see ip rule and ip route"
 
 # Verdicts in one word.
