@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from netinit.base.sanitize import shorten
-from netinit.rules.foreign_targets import DestinationNat
+from netinit.rules.foreign_targets import DestinationNat, MapNetwork
 from netinit.rules.matches.packet import Destination, Protocol
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet_inputs import Packet
@@ -156,7 +156,7 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
         places = [at for at, one in enumerate(targets) if isinstance(one, Capture) and one.transparent == transparent]
         return _leading_to(hits, places[-1]) if places else None
     if translated:
-        return next((hit for hit in reversed(hits) if isinstance(hit.matched.target, DestinationNat | Redirect)), None)
+        return next((hit for hit in reversed(hits) if isinstance(hit.matched.target, DestinationNat | MapNetwork | Redirect)), None)
     for hit in reversed(hits):  # at a place of exclusions from capture or from rejection
         captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
         if (captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)) and isinstance(hit.matched.target, Return | Accept):

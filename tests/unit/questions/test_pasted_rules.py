@@ -572,7 +572,7 @@ def test_what_rules_of_nft_write_otherwise_stays_unknown(written):
 
 
 BESIDE_OURS = {
-    "a cloud's agent that masquerades": ("", '-A POSTROUTING ! -d 10.0.0.0/8 -m addrtype ! --dst-type LOCAL -j MASQUERADE\n', ()),
+    "a cloud's agent that masquerades": ("", "-A POSTROUTING ! -d 10.0.0.0/8 -m addrtype ! --dst-type LOCAL -j MASQUERADE\n", ()),
     "a mark that nobody reads": ("*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -j MARK --set-xmark 0x0/0xf0000\nCOMMIT\n", "", ()),
     "a jail": ("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A INPUT -s 203.0.113.7/32 -p udp -j DROP\nCOMMIT\n", "", ()),
     "a network that chance maps": ("", "-A POSTROUTING -d 10.0.0.0/8 -m statistic --mode random --probability 0.5 -j SNAT --to-source 10.0.0.1\n", ()),

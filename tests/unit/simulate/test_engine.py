@@ -222,6 +222,12 @@ def test_a_network_is_mapped_to_another_address_by_address(to, end):
     assert format_endpoint(last.family, last.destination, last.destination_port) == end
 
 
+def test_the_rule_that_maps_a_network_is_named_as_the_cause():
+    trace = outbound("nat OUTPUT -d 10.5.0.0/16 -j NETMAP --to 10.6.0.0/16", to="10.5.1.9")
+    assert trace.cause.chain == "OUTPUT"
+    assert Explanation(trace).sentence.startswith("direct: a rule that is not netinit's sends it to 10.6.1.9:80 instead, because of a rule")
+
+
 def test_behind_routing_the_source_s_network_is_mapped():
     assert outbound("nat POSTROUTING -j NETMAP --to 10.6.0.0/16").last.source == number_of("10.6.0.2")
 
