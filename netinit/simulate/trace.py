@@ -86,7 +86,7 @@ class Trace:
     disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
     routed: Packet | None = None  # as the kernel routed it when it came in, after PREROUTING
     is_mark_known: bool = True  # then: no rule that may have matched before can have changed it
-    others: tuple[Trace, ...] = ()  # ways to other ends that are possible too, all direct, since a match before is uncertain: `reason`
+    direct: tuple[Trace, ...] = ()  # of an unknown fate whose every outcome is direct: a way to each end
     dropped_by: str = ""  # of an unknown fate whose every outcome is captured or dropped: the rule or policy that may drop it
 
     @property
@@ -97,7 +97,7 @@ class Trace:
     @property
     def cause(self) -> TraceStep | None:
         """The step of the rule that redirected or excluded the packet, or ended its path; None if no rule did."""
-        if self.fate in (DROPPED, REFUSED, UNKNOWN) or self.others:
+        if self.fate in (DROPPED, REFUSED, UNKNOWN):
             return self.decider
         if step := self.diverted:
             return step
