@@ -16,7 +16,8 @@ from netinit.library.rule_reading import Outlook, find_live, plan_here
 from netinit.options import Options
 from netinit.questions.answers import explain_connection
 from netinit.questions.connections import Question
-from netinit.questions.rule_sources import RuleSource
+from netinit.questions.pasted_rules import name_form
+from netinit.questions.rule_sources import RULES, RuleSource
 from netinit.questions.why.asked import WhyQuestion
 from netinit.questions.why.bug_report import examine_report, read_report
 from netinit.questions.why.connection import Explain
@@ -88,10 +89,22 @@ def read_trees(files: Sequence[str]) -> list[Any]:
     found: list[Any] = []
     for name, text in read_manifests(files, "", recursive=True):
         try:
-            found += [one for tree in yaml_texts.load_all(text) for one in objects(tree)]
+            there = [one for tree in yaml_texts.load_all(text) for one in objects(tree)]
         except ParseError as error:
+            _refuse_rules(name, text)
             raise ParseError(in_file(name, error)) from None
+        if not any(isinstance(one, dict) and one.get("kind") for one in there):
+            _refuse_rules(name, text)
+        found += there
     return found
+
+
+def _refuse_rules(name: str, text: str) -> None:
+    """Refuse a text of rules by what it is, and say what answers about it. Raises OptionError."""
+    if form := name_form(text):
+        shown = "stdin" if name == "-" else shorten(name)
+        instead = f"netinit explain {RULES} {shorten(name)}"
+        raise OptionError(f"{shown} holds rules ({form}), and no pod; ask about a connection with {instead}")
 
 
 def _choose(known: ClusterObjects, select: str, named: str) -> Workload:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from netinit.base.net import Family, covers
-from netinit.rules.foreign_targets import DestinationNat, UnknownTarget
+from netinit.rules.foreign_targets import DestinationNat, MapNetwork, Queue, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
 from netinit.rules.matches.packet import Destination, Port, Protocol
@@ -223,10 +223,10 @@ class _Finder:
             return CAPTURED
         if isinstance(target, Drop | Reject):
             return DROPPED
-        if isinstance(target, UnknownTarget):
+        if isinstance(target, UnknownTarget | Queue):
             return UNKNOWN
         ends = isinstance(target, Return | Accept) and self._ends_path(path)
-        return DIRECT if ends or isinstance(target, DestinationNat) else ""
+        return DIRECT if ends or isinstance(target, DestinationNat | MapNetwork) else ""
 
     def _ends_path(self, path: RulePath) -> bool:
         """Whether accepting here keeps packets from every rule that may capture them."""

@@ -158,12 +158,12 @@ def answer_question(rules: PodRules, packet: Packet) -> Answered:
     if leaves and not (rules.snapshot or around.addresses or _is_of_a_link(packet)):  # known are those of the other family alone
         answer = _without_addresses(rules, packet, answer)
     answer = _check_source(rules, answer)
-    answer = replace(answer, answer=None if answer.trace.others else _find_answer(rules, answer.trace, around))
+    answer = replace(answer, answer=None if answer.trace.direct else _find_answer(rules, answer.trace, around))
     last = answer.trace.steps[-1:] if answer.trace.verdict == DROPPED else ()
     deciding = [step.source for step in (answer.trace.cause, *last) if step and step.source]
     source = next(iter(deciding), rules.place)
     made = rules.options.get(source) or rules.made_by or rules.wanted
-    recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot and not answer.trace.others else ()
+    recipients = follow_connection(answer.trace, rules.snapshot, source, made) if rules.snapshot and not answer.trace.direct else ()
     caveats = (*_find_caveats(answer), *_find_other_end(answer, rules.join(packet.family), around))
     return Answered((), source, answer, caveats, recipients)
 
@@ -259,7 +259,9 @@ def _find_caveats(answer: Explanation) -> Iterator[str]:
 def _find_other_end(answer: Explanation, ruleset: Ruleset, around: Surroundings) -> Iterator[str]:
     """What becomes of the same packet from a socket of the kernel's own, if the user decides: no rule sees a user there."""
     first = answer.trace.first
-    if not first.has_socket or answer.verdict == UNKNOWN or first.protocol not in KERNEL_SOCKETS or answer.is_refused_before_rules:
+    if not first.has_socket or first.protocol not in KERNEL_SOCKETS:
+        return
+    if answer.trace.verdict == UNKNOWN or answer.is_refused_before_rules:
         return
     other = simulate(first.replace(has_socket=False, uid=None, gid=None), ruleset, around)
     if (other.verdict, other.redirect_port) != (answer.verdict, answer.trace.redirect_port):

@@ -118,7 +118,7 @@ class Explanation:
 
     def unknown_because(self, reason: str) -> Explanation:
         """A copy with the verdict UNKNOWN, for a reason that the path does not show."""
-        unknown = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=None, dropped_by="")
+        unknown = replace(self.trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=None, dropped_by="", direct=())
         return Explanation(unknown, (), self.origins)
 
     def unless_ipv4_is_first(self, other: Explanation) -> Explanation:
@@ -130,7 +130,7 @@ class Explanation:
 
     def dropped_because(self, reason: str, remedy: str) -> Explanation:
         """A copy with the verdict DROPPED, for a reason beside the rules, which a setting, `remedy`, ends."""
-        dropped = replace(self.trace, fate=DROPPED, reason=reason, redirect_port=0, decider=None, dropped_by="")
+        dropped = replace(self.trace, fate=DROPPED, reason=reason, redirect_port=0, decider=None, dropped_by="", direct=())
         return Explanation(dropped, ((remedy, self.verdict),) if remedy else (), self.origins)
 
     def refused_before_rules(self, reason: str, remedy: str) -> Explanation:
@@ -138,6 +138,7 @@ class Explanation:
         steps = (TraceStep(OUTPUT, f"it is not sent: {reason}"),)
         refused = replace(
             self.trace, last=self.trace.first, fate=REFUSED, steps=steps, reason=reason, redirect_port=0, decider=None, dropped_by="",
+            direct=(),
         )  # fmt: skip
         changes = () if self.verdict == DROPPED else ((remedy, self.verdict),) if self.verdict != UNKNOWN else ()
         return Explanation(refused, changes, self.origins, is_refused_before_rules=True)
@@ -145,12 +146,14 @@ class Explanation:
     @property
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""
-        return self.trace.verdict
+        return DIRECT if self.trace.direct else self.trace.verdict
 
     @property
     def sentence(self) -> str:
         """The verdict, where the packet goes, and why."""
         trace = self.trace
+        if trace.direct:
+            return f"direct: {_describe_ends(trace.direct)}: {trace.reason}"
         if trace.verdict == UNKNOWN:
             doubt = trace.reason.removeprefix(f"{trace.dropped_by}: ")
             return f"{CAPTURED_OR_DROPPED.format(trace.dropped_by)}: {doubt}" if trace.dropped_by else f"unknown: {trace.reason}"
@@ -160,8 +163,6 @@ class Explanation:
             purpose = f" ({step.rule.purpose}; {self.origin_of(step)})" if step and step.rule and step.rule.origin else ""
             return f"dropped: it is {how}, because {trace.reason}{purpose}"
         if trace.verdict == DIRECT:
-            if trace.others:
-                return f"direct: {_describe_ends((*reversed(trace.others), trace))}: {trace.reason}"
             return f"direct: {_describe_end(trace)}{_describe_cause(self)}{self._describe_answer()}"
         others = "the pod's listener" if trace.first.protocol == "udp" else "the proxy"
         who = "the proxy's resolver" if trace.redirect_port == DNS_LISTENER else others
@@ -205,7 +206,7 @@ def explain(
         return made.unknown_because(f"{ruleset.doubt}{as_injected}")
     if ruleset.unread and trace.verdict != UNKNOWN:
         return made.unknown_because(f"{list_unread(ruleset.unread)}; without that: {made.sentence}")
-    changes = find_changes(packet, ruleset, surroundings, trace.verdict, options=options, wanted=wanted)
+    changes = find_changes(packet, ruleset, surroundings, made.verdict, options=options, wanted=wanted)
     inside = not packet.in_interface and surroundings.is_local(packet.destination)
     passes = trace.verdict == CAPTURED and not inside and any(
         one.verdict == DIRECT for one in simulate_on_old_entries(packet, ruleset, surroundings)

@@ -39,11 +39,12 @@ from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, is_ours, 
 from netinit.simulate.symbolic.match_sets import local
 from netinit.simulate.symbolic.regions import Region, in_states, marked, unmarked
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space
-from netinit.simulate.trace import CAPTURED
+from netinit.simulate.trace import CAPTURED, NOT_FORWARDED
 
 DIFFERENT = "different"  # kind of a difference: packets
 MAX_SHOWN = 20  # kinds of packets
 BESIDE = "proved for both orders of the rules: every packet that the plan captures alone is captured beside these rules"
+OWN_RULES = "proved: our rules are as planned, and every packet that they capture is captured beside the foreign ones"
 SHOWN = "no options were given: the rules are compared with the plan of those that they show"
 
 
@@ -119,9 +120,49 @@ def _judge(source: RuleSource, _: RuleSource, target: SettledOptions, made: Plan
             kinds = ", ".join([f"{number} {kind}" for kind, number in counts.items()])
             notes += (f"{count(len(texts), 'difference')} in the text of rules ({kinds}): no packet is treated differently",)
         return (), (), notes
+    if not texts and _has_own_effect(rules, target, made):
+        differences, doubts = _judge_capture(changes, "")
+        notes += () if differences else (f"{OWN_RULES}, but for those of the warnings" if doubts else OWN_RULES,)
+        return tuple([*differences.values()][:MAX_SHOWN]), tuple([*doubts.values()][:MAX_SHOWN]), notes
     if not any(one.known for one in changes):
         texts = ()
     return (*texts, *[_describe(one, DIFFERENT) for one in changes[:MAX_SHOWN]]), (), notes
+
+
+def _has_own_effect(rules: PodRules, target: SettledOptions, made: Plan) -> bool:
+    """Whether our rules, without texts that differ, treat packets as planned, so that whatever differs is because of foreign rules."""
+    if rules.place != FIRST_WITH[TABLES_OF_OUR_OWN]:
+        return True
+    own = {
+        place: {family: replace(one, foreign=(), unread=()) for family, one in found.items()}
+        for place, found in rules.rulesets.items()
+    }
+    with suppress(TooManyPartsError):
+        return not find_changes_of_fate(_planned(rules, target, made).rules, replace(rules, rulesets=own))
+    return False
+
+
+def _judge_capture(
+    changes: Sequence[FateChange], order: str
+) -> tuple[dict[tuple[object, ...], Difference], dict[tuple[object, ...], str]]:
+    """Differences and doubts of packets that the plan or the rules capture, not both alike; `order`: of the rules, for texts."""
+    differences: dict[tuple[object, ...], Difference] = {}
+    doubts: dict[tuple[object, ...], str] = {}
+    for change in changes:
+        likely = [region for each in change.regions if (region := each & _ordinary(each.space))]
+        before, after = change.ends
+        if CAPTURED not in (before[0], after[0]) or before == after or not likely:
+            continue
+        plain = [region for each in likely if (region := each & unmarked(each.space))]  # a mark takes NET_ADMIN
+        likely = plain or likely
+        found = _describe(replace(change, regions=tuple(likely)), ESCAPING if before[0] == CAPTURED else DIFFERENT)
+        key = (change.direction, change.who, change.ends, change.why)
+        if not plain or (change.never_passes and NOT_FORWARDED not in change.after):
+            sender = "" if plain else " (only a process with NET_ADMIN sends this mark)"
+            doubts.setdefault(key, f"{found.rule}{sender}: {found.purpose}{order}; {found.origin}")
+        else:
+            differences.setdefault(key, found.replace(purpose=f"{found.purpose}{order}"))
+    return differences, doubts
 
 
 def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions, _: Plan) -> Judged:
@@ -133,19 +174,9 @@ def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions,
             changes = [each for each in find_changes_of_fate(_planned(one.rules, target).rules, one.rules) if not each.unseen]
         except TooManyPartsError as error:
             return (_not_proved(error),), (), ()
-        for change in changes:
-            likely = [region for each in change.regions if (region := each & _ordinary(each.space))]
-            if change.ends[0][0] != CAPTURED or change.ends[0] == change.ends[1] or not likely:
-                continue
-            plain = [region for each in likely if (region := each & unmarked(each.space))]  # a mark takes NET_ADMIN
-            likely = plain or likely
-            found = _describe(replace(change, regions=tuple(likely)), ESCAPING)
-            key = (change.direction, change.who, change.ends, change.why)
-            if change.never_passes or not plain:
-                sender = "" if plain else " (only a process with NET_ADMIN sends this mark)"
-                doubts.setdefault(key, f"{found.rule}{sender}: {found.purpose}, where {order}; {found.origin}")
-            else:
-                differences.setdefault(key, found.replace(purpose=f"{found.purpose}, where {order}"))
+        found, doubted = _judge_capture(changes, f", where {order}")
+        differences = {**found, **differences}
+        doubts = {**doubted, **doubts}
     note = f"{BESIDE}, but for those of the warnings" if doubts else BESIDE
     return tuple([*differences.values()][:MAX_SHOWN]), tuple([*doubts.values()][:MAX_SHOWN]), () if differences else (note,)
 

@@ -24,6 +24,7 @@ from netinit.simulate.trace import (
     DIRECT,
     DROPPED,
     FORWARDED,
+    NOT_FORWARDED,
     ROUTED_OTHERWISE,
     SENT,
     UNKNOWN,
@@ -51,14 +52,16 @@ def follow(begin: Callable[[tuple[bool, ...]], PacketPath]) -> Trace:
     _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is not None and isinstance(one[1].matched.target, Accept | Return))
     at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
     ends = [attempt.trace() for attempt in ways]
+    direct: tuple[Trace, ...] = ()
     if is_all and {one.verdict for one in ends} == {DIRECT}:
         _, step, reason = min(ways[0].doubts, key=lambda one: one[1] is None)
         at = next((number for number, one in enumerate(trace.steps, 1) if one is step), len(trace.steps))
-        others = {one.end: one for one in ends if one.end != trace.end}
-        return replace(trace, reason=reason, decider=step, steps=trace.steps[:at], others=tuple(others.values()))
+        direct = tuple({one.end: one for one in (*reversed(ends[1:]), trace)}.values())
     is_safe = is_all and {one.verdict for one in ends} == {CAPTURED, DROPPED}
     dropped_by = next(one.reason for one in ends if one.verdict == DROPPED) if is_safe else ""
-    return replace(trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at], dropped_by=dropped_by)
+    return replace(
+        trace, fate=UNKNOWN, reason=reason, redirect_port=0, decider=step, steps=trace.steps[:at], dropped_by=dropped_by, direct=direct
+    )
 
 
 def _follow_each(begin: Callable[[tuple[bool, ...]], PacketPath]) -> tuple[list[PacketPath], bool]:
@@ -129,7 +132,7 @@ class PacketPath(PacketState):
         if self._fate:
             return
         if not self._around.forwards:
-            self._end(DROPPED, "it is for another host, and this one does not forward")
+            self._end(DROPPED, NOT_FORWARDED)
             return
         out = self._around.replace(local_marks=frozenset()).leaving_interface(self._packet.destination, 0)
         self._become(self._now.replace(out_interface=out))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from netinit.base.sanitize import shorten
-from netinit.rules.foreign_targets import DestinationNat
+from netinit.rules.foreign_targets import DestinationNat, MapNetwork
 from netinit.rules.matches.packet import Destination, Protocol
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet_inputs import Packet
@@ -22,6 +22,7 @@ DROPPED = "dropped"
 REFUSED = "refused"  # dropped, and the sender is notified
 UNKNOWN = "unknown"
 VANISHED = "vanished"  # of an observed packet: its path was not seen to end, by a rule or otherwise
+NOT_FORWARDED = "it is for another host, and this one does not forward"
 ROUTED_OTHERWISE = "routing may deliver it to this host, or drop it: see ip rule and ip route"
 
 # Verdicts in one word.
@@ -85,7 +86,7 @@ class Trace:
     disputed: tuple[str, ...] = ()  # backends whose relative order decides but is not exposed
     routed: Packet | None = None  # as the kernel routed it when it came in, after PREROUTING
     is_mark_known: bool = True  # then: no rule that may have matched before can have changed it
-    others: tuple[Trace, ...] = ()  # ways to other ends that are possible too, all direct, since a match before is uncertain: `reason`
+    direct: tuple[Trace, ...] = ()  # of an unknown fate whose every outcome is direct: a way to each end
     dropped_by: str = ""  # of an unknown fate whose every outcome is captured or dropped: the rule or policy that may drop it
 
     @property
@@ -96,7 +97,7 @@ class Trace:
     @property
     def cause(self) -> TraceStep | None:
         """The step of the rule that redirected or excluded the packet, or ended its path; None if no rule did."""
-        if self.fate in (DROPPED, REFUSED, UNKNOWN) or self.others:
+        if self.fate in (DROPPED, REFUSED, UNKNOWN):
             return self.decider
         if step := self.diverted:
             return step
@@ -155,7 +156,7 @@ def cause_of(hits: Sequence[AnyHit], *, captured: bool, transparent: bool, trans
         places = [at for at, one in enumerate(targets) if isinstance(one, Capture) and one.transparent == transparent]
         return _leading_to(hits, places[-1]) if places else None
     if translated:
-        return next((hit for hit in reversed(hits) if isinstance(hit.matched.target, DestinationNat | Redirect)), None)
+        return next((hit for hit in reversed(hits) if isinstance(hit.matched.target, DestinationNat | MapNetwork | Redirect)), None)
     for hit in reversed(hits):  # at a place of exclusions from capture or from rejection
         captures = hit.hook in (OUTPUT, PREROUTING) and hit.table in (NAT, MANGLE)
         if (captures or hit.chain in (ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT)) and isinstance(hit.matched.target, Return | Accept):

@@ -141,7 +141,7 @@ def _sort(subject: PodRules, part: Part, captured: Region) -> Iterator[Piece]:
     """Split a part into pieces of one kind each; `captured` would be captured by nat."""
     space, region, cause = part.region.space, part.region, _cause(part)
     reused = region & in_states(space, REUSES)
-    if part.verdict == UNKNOWN:
+    if part.verdict == UNKNOWN and not part.always_direct:
         yield Piece(kinds.SAFE if part.at_worst_dropped else kinds.UNKNOWN, region, part, cause)
     elif part.verdict == DROPPED:
         stopped = (reused | (region & in_states(space, (CtState.INVALID,)))) & captured

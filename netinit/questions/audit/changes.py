@@ -102,7 +102,7 @@ def _add_addresses(host: Surroundings, *sides: PodRules) -> Surroundings:
 
 
 def _end(part: Part) -> End:
-    return part.verdict, part.condition.redirect_port, part.condition.transparent
+    return DIRECT if part.always_direct else part.verdict, part.condition.redirect_port, part.condition.transparent
 
 
 def _rank(found: list[Divergence]) -> tuple[bool, ...]:

@@ -579,16 +579,15 @@ class _RuleEncoder:
         """Write a field of a header: an address or a port, or one that decides nothing."""
         where = (place["protocol"], place["field"])
         if lifetime := _LIFETIMES.get(where):
-            packed = _number(value, 1, NETWORK_ORDER)
-            key: tuple[int, ...] = (numbers.NETWORK_HEADER, lifetime, 1)
+            packed, base, offset, length = _number(value, 1, NETWORK_ORDER), numbers.NETWORK_HEADER, lifetime, 1
         elif where in _CLASSES:
-            packed, key = bytes(1), (numbers.NETWORK_HEADER, 1 if where[0] == "ip" else 0, 1)
+            packed, base, offset, length = bytes(1), numbers.NETWORK_HEADER, 1 if where[0] == "ip" else 0, 1
         else:
             one = PAYLOADS[where]
             self._limit(one)
-            packed, key = _range_of(value, one.length, one.values)[0], one.key
+            packed, (base, offset, length) = _range_of(value, one.length, one.values)[0], one.key
         self.writer.put(packed)
-        self.writer.add(b"payload", (2, key[0]), (3, key[1]), (4, key[2]), (5, REGISTER))
+        self.writer.add(b"payload", (2, base), (3, offset), (4, length), (5, REGISTER))
 
     def queue(self, body: Any) -> None:
         """A program that decides, behind a queue or one of several."""

@@ -18,7 +18,17 @@ from netinit.simulate.symbolic.match_sets import local, view
 from netinit.simulate.symbolic.partition import ENDS, Part, Partition
 from netinit.simulate.symbolic.regions import Region, everything, in_states, nothing, unite, within
 from netinit.simulate.symbolic.space import INBOUND, KNOWN, CtState, Dim, Space, intervals_of
-from netinit.simulate.trace import DELIVERED, DIRECT, DROPPED, FORWARDED, ROUTED_OTHERWISE, SENT, UNKNOWN, list_unread
+from netinit.simulate.trace import (
+    DELIVERED,
+    DIRECT,
+    DROPPED,
+    FORWARDED,
+    NOT_FORWARDED,
+    ROUTED_OTHERWISE,
+    SENT,
+    UNKNOWN,
+    list_unread,
+)
 
 Split = Callable[[Condition], Iterable[tuple[Region, Condition]]]
 
@@ -113,7 +123,7 @@ class PacketSets:
             )
             self._end(self._pass(POSTROUTING, self._pass(FORWARD, passing)), FORWARDED)
         else:
-            self._end(passing, DROPPED, "it is for another host, and this one does not forward")
+            self._end(passing, DROPPED, NOT_FORWARDED)
 
     def _sort(self, condition: Condition) -> Iterator[tuple[Region, Condition, str]]:
         """Split packets into those for this host, for others, and unknown, by the fate that they are bound for."""

@@ -10,7 +10,7 @@ from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.ruleset import RuleHit
 from netinit.simulate.symbolic.regions import Region, everything, having_bits, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import BITS, Dim, Space
-from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, REFUSED, UNKNOWN, cause_of, verdict_of
+from netinit.simulate.trace import CAPTURED, DROPPED, REFUSED, UNKNOWN, cause_of, verdict_of
 
 ENDS = (DROPPED, REFUSED)  # fates of packets that are gone
 Path = tuple[RuleHit, ...]
@@ -26,13 +26,13 @@ class Part:
     path: Path
     reason: str = ""
     by_rule: bool = False  # ended by the last rule on the path
-    always_direct: bool = False  # where it ends is unknown, but nothing captures or drops it on any way
+    always_direct: bool = False  # unknown, but every outcome is direct
     at_worst_dropped: bool = False  # unknown, but every outcome is either captured or dropped
 
     @property
     def verdict(self) -> str:
         """captured, direct, dropped or unknown."""
-        return DIRECT if self.always_direct else verdict_of(self.fate, self.condition.redirect_port)
+        return verdict_of(self.fate, self.condition.redirect_port)
 
     @property
     def source(self) -> str:
@@ -42,7 +42,7 @@ class Part:
     @property
     def cause(self) -> RuleHit | None:
         """The deciding rule, or None."""
-        if self.verdict in (DROPPED, UNKNOWN) or self.always_direct:
+        if self.verdict in (DROPPED, UNKNOWN):
             return self.path[-1] if self.by_rule else None
         ended = self.condition
         return cause_of(self.path, captured=self.verdict == CAPTURED, transparent=ended.transparent, translated=ended.translated)

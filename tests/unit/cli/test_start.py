@@ -46,7 +46,7 @@ REMOVING_LEGACY = frozenset(
     """
     _ctypes netinit.backends.encoded_rules netinit.backends.legacy netinit.backends.legacy_edits netinit.backends.legacy_removal
     netinit.backends.lock netinit.base.snapshot netinit.kernel.files netinit.kernel.libc netinit.kernel.snapshot
-    netinit.kernel.snapshot.legacy_tables netinit.kernel.table_replacement netinit.rules.iptables.transition netinit.rules.xtables
+    netinit.kernel.snapshot.legacy_tables netinit.kernel.table_replacement netinit.rules.iptables.table_order netinit.rules.xtables
     netinit.rules.xtables.building netinit.rules.xtables.editing
     """.split(),  # noqa: SIM905 - as above
 )

@@ -82,6 +82,23 @@ VERIFY = {"words": f"{ASKED}verify*", "stdout": json.dumps({"code": 3, "answer":
 LISTEN = {"words": f"{ASKED}verify*", "stdout": json.dumps({"code": 0, "answer": "as planned: 37 rules\nwarning: nothing listens on 15001 (the proxy is not up): the connection is refused (NI301)\n", "notes": ""}) + "\n"}
 
 
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p tcp -j ACCEPT\nCOMMIT\n", "the output of iptables-save"),
+        ('{"nftables": [{"table": {"family": "ip", "name": "nat", "handle": 1}}]}', "the output of nft -j list"),
+    ],
+)
+def test_a_file_of_rules_is_refused_as_such_with_what_reads_it(run, tmp_path, text, form):
+    path = tmp_path / "rules.txt"
+    path.write_text(text)
+    done = run(["netinit", "why", str(path), "--to", "192.0.2.1:80"])
+    assert (done.code, done.err.strip()) == (
+        2, f"netinit: {path} holds rules ({form}), and no pod; ask about a connection with netinit explain --rules {path}",
+    )  # fmt: skip
+
+
+
 @pytest.fixture
 def report(kubectl, tmp_path):
     def write(*answers):

@@ -91,7 +91,8 @@ def test_a_jump_that_takes_more_than_the_rule_behind_it_counts_nothing_for_it():
         (("2 OUTPUT -p tcp -j ACCEPT", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured", "direct"]),
         (("2 OUTPUT -p tcp -j RETURN", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured", "direct"]),
         (("2 OUTPUT -p tcp -j DNAT --to-destination 1.2.3.4",), ["direct"]),
-        (("2 OUTPUT -p tcp -j NETMAP --to 1.2.3.0/24",), ["unknown"]),
+        (("2 OUTPUT -p tcp -j NETMAP --to 1.2.3.0/24",), ["direct"]),
+        (("2 OUTPUT -p tcp -j SYNPROXY",), ["unknown"]), (("2 OUTPUT -p tcp -j NFQUEUE --queue-num 0",), ["unknown"]),
         (("2 OUTPUT -p tcp -j LOG",), []),
         (("3 OUTPUT -j A", "2 A -j RETURN", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured"]),  # it comes to the next rule
         (("3 OUTPUT -g A", "2 A -j RETURN", "1 A -p tcp -j REDIRECT --to-ports 1", "1 OUTPUT -p tcp -j REDIRECT --to-ports 1"), ["captured", "captured", "direct"]),

@@ -572,3 +572,30 @@ def test_what_rules_of_nft_write_copy_or_leave_to_chance_is_read_as_the_kernel_d
 def test_what_rules_of_nft_write_otherwise_stays_unknown(written):
     text = WRITING.replace("ip daddr 10.9.9.9 ip daddr set 10.1.1.1", written)
     assert explain_connection([read_rules([("pasted", text)])], Question(to="10.9.9.9:5")).verdict == "unknown"
+
+
+BESIDE_OURS = {
+    "a cloud's agent that masquerades": ("", "-A POSTROUTING ! -d 10.0.0.0/8 -m addrtype ! --dst-type LOCAL -j MASQUERADE\n", ()),
+    "a mark that nobody reads": ("*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -j MARK --set-xmark 0x0/0xf0000\nCOMMIT\n", "", ()),
+    "a jail": ("*filter\n:INPUT ACCEPT [0:0]\n:FORWARD ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A INPUT -s 203.0.113.7/32 -p udp -j DROP\nCOMMIT\n", "", ()),
+    "a network that chance maps": ("", "-A POSTROUTING -d 10.0.0.0/8 -m statistic --mode random --probability 0.5 -j SNAT --to-source 10.0.0.1\n", ()),
+    "a resolver of the node that is left untracked": (
+        "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -d 169.254.20.10/32 -p tcp -m tcp --dport 53 -j NOTRACK\nCOMMIT\n", "",
+        ("escaping",),
+    ),
+    "a virtual machine that gets what comes in": ("", "-I PREROUTING -i eth0 -p tcp -j DNAT --to-destination 10.0.2.2\n", ("escaping",)),
+    "a rule that captures what is excluded": ("", "-I PREROUTING -i eth0 -p tcp -m tcp --dport 15090 -j REDIRECT --to-ports 15006\n", ("different",)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("situation", BESIDE_OURS)
+def test_a_dump_is_judged_by_what_becomes_of_captured_packets_as_a_live_pod_is(situation):
+    tables, rule, kinds = BESIDE_OURS[situation]
+    text = save()
+    if rule.startswith("-I"):
+        text = text.replace("-A PREROUTING", f"-A{rule[2:]}-A PREROUTING", 1)
+    else:
+        text = text.replace("COMMIT", f"{rule}COMMIT", 1)
+    found = verify_dump(read_rules([("pasted", tables + text)]), strict=False)
+    assert tuple([one.kind for one in found.differences]) == kinds
+    assert any("beside the foreign ones" in note for note in found.notes) or kinds or "mark" not in situation
