@@ -136,3 +136,12 @@ def test_a_pod_has_the_name_servers_that_are_given_or_its_own_and_what_is_missin
     assert (found.options.dns_servers, found.notes) == (servers, notes)
     uncaptured = replace(facts, options=Options.from_argv(["-i", "*"]))
     assert complete_servers(uncaptured, Options.from_argv(given)) is uncaptured
+
+
+def test_options_alone_have_the_name_servers_that_are_read_once_for_equal_options():
+    options, asked, made = Options.from_argv(["-i", "*", "-b", "*", "--redirect-dns", "--ipv6", "off"], {}), [], {}
+    for turn in (1, 2):
+        source = find_planned(options, read_servers=lambda turn=turn: asked.append(turn) or ("10.0.0.53",), made=made)
+        assert (source.rules.made_by.dns_servers, source.name) == (("10.0.0.53",), "the options")
+    assert {*asked} == {1}, "equal options have the same rules"
+    assert find_planned(options).rules.made_by.dns_servers == ()
