@@ -262,7 +262,7 @@ def run_helm(plane, *words):
 
 
 def run_test_pod(plane, tree):
-    """The pod of `helm test`, as Helm makes it: its phase at the end, and what it said."""
+    """The pod of `helm test`, as Helm makes it: its phase at the end, what it said, and the kubelet's events, of a container that cannot start too."""
     namespace, name = tree["metadata"]["namespace"], tree["metadata"]["name"]
     plane.create(f"/api/v1/namespaces/{namespace}/pods", tree)
 
@@ -271,7 +271,7 @@ def run_test_pod(plane, tree):
         return plane.find_pod(namespace, name)["status"].get("phase") in {"Succeeded", "Failed"}
 
     plane.until(find_end, f"{name} ends", SECONDS)
-    phase, said = plane.find_pod(namespace, name)["status"]["phase"], plane.logs(namespace, name)
+    phase, said = plane.find_pod(namespace, name)["status"]["phase"], f"{plane.logs(namespace, name)}\n{plane.events(namespace, name)}"
     plane.ask("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0")
     plane.until(lambda: all(pod["metadata"]["name"] != name for pod in plane.ask("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]), "it is gone")
     return phase, said

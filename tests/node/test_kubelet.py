@@ -522,10 +522,10 @@ def test_the_agent_of_a_second_release_is_refused_and_its_end_takes_nothing_from
 
 
 @needs_helm
-def test_the_pod_of_helm_test_ends_well_where_it_is_captured_and_there_alone(cluster):
+def test_the_pod_of_helm_test_ends_well_where_it_is_captured_and_there_alone(cluster, runtime):
     """Helm installs the chart; `helm test` itself wants an API server that publishes OpenAPI as protobuf, which not every build does."""
-    image = "localhost/netinit"
-    own = (f"image.repository={image}", f"initImage.repository={image}", "image.tag=latest", "image.pullPolicy=Never", "test.namespace=shop")
+    runtime.ctr("-n", "k8s.io", "images", "import", Path(os.environ["NETINIT_NODE_IMAGES"]) / "netinit-webhook.tar")
+    own = ("image.repository=localhost/netinit-webhook", "image.tag=latest", "image.pullPolicy=Never", "test.namespace=shop")
     values = [word for text in (*cluster.values, *own) for word in ("--set", text)]
     said = run_helm(cluster, "install", "netinit", CHART, "--take-ownership", "--disable-openapi-validation", *values)
     assert f"helm test netinit --namespace {NAMESPACE}\n" in said
