@@ -33,6 +33,12 @@ def name_options(facts: PodFacts) -> dict[str, str]:
     return {field: name for field, name in names.items() if field in changed or name not in spent}
 
 
+def is_of_injection(option: str, facts: PodFacts) -> bool:
+    """Whether the injection, and not the pod's author or a Helm value, has set this option, such as the proxy's own ports."""
+    flag = _flags().get(option)
+    return facts.by_annotation and flag is not None and flag.field not in facts.origins
+
+
 def _offer(flag: Flag) -> str:
     """Return the annotation that a pod's author would write; empty if none sets the option."""
     if name := (*flag.istio_annotations, flag.annotation)[0]:

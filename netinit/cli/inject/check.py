@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.injection_report import Verdict, judge
 from netinit.inject.deciding.manifests import Selection, Workload, objects, workloads
 from netinit.inject.deciding.other_makers import describe_other_maker
+from netinit.inject.deciding.pod_options import find_annotation
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
 from netinit.inject.deciding.webhooks import DEFAULT_REVISION, REVISION_LABEL, Webhook, parse_injectors
 from netinit.library.manifest_files import in_file
@@ -60,7 +62,8 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
 
     def judge_one(workload: Workload) -> Verdict:
         where = namespaces.get(workload.namespace or flags.namespace or "default", given)
-        return judge(workload, config, webhooks, namespace=where, settings=settings, lint=_lint)
+        annotations = strings(mapping(workload.template["metadata"]).get("annotations"))
+        return judge(workload, config, webhooks, namespace=where, settings=settings, lint=partial(_lint, annotations))
 
     verdicts = []
     kinds = flags.template_kinds
@@ -80,10 +83,12 @@ def check(flags: CheckFlags, *, manually: bool = False) -> int:
     return LEFT_OUT if any(not (one.injected or one.already) for one in verdicts) else INJECTED
 
 
-def _lint(options: Options) -> Iterator[str]:
+def _lint(annotations: Mapping[str, str], options: Options) -> Iterator[str]:
+    """Yield what lint finds, without what nobody asked for: the template's own values, and name servers of this machine."""
+    others = [flag for flag in Options.flags if (flag.annotation or flag.istio_annotations) and not find_annotation(flag, annotations)]
+    names = {"--redirect-dns", *[f"--{flag.long}" for flag in others]}
     found = lint(options.settle(offline()))  # whether the pod will have IPv6 is unknown
-    of_resolv_conf = (NO_EFFECT, "--redirect-dns")  # of this machine; the kubelet writes the pod's, with the cluster's name servers
-    return (str(one) for one in found if options.dns_servers or (one.kind, one.option) != of_resolv_conf)
+    return (str(one) for one in found if one.kind != NO_EFFECT or one.option not in names)
 
 
 def _items(trees: list[tuple[str, Any]], kind: str) -> list[Tree]:

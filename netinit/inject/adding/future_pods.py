@@ -16,7 +16,9 @@ from netinit.inject.adding.ignored_settings import injection_warnings
 from netinit.inject.adding.other_templates import GATEWAY, as_gateway, becomes_gateway, explain_doubt
 from netinit.inject.adding.pod import inject_pod
 from netinit.inject.adding.settings import Namespace
+from netinit.inject.deciding.annotations import INTERCEPTION_MODE
 from netinit.inject.deciding.decision import DecisionStep, decide
+from netinit.inject.deciding.init_container import find_init
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.pod_options import REDIRECTION, joins_ambient
 from netinit.inject.deciding.pod_security import pod_security_findings
@@ -34,6 +36,7 @@ from netinit.inject.deciding.webhooks import (
 
 _OF_THE_POD = (DecisionStep.HOST_NETWORK, DecisionStep.NAMESPACE, DecisionStep.LABEL, DecisionStep.ANNOTATION)
 """The steps that decide the same whatever the namespace's labels are."""
+_BY_PLUGIN = ("pilot.cni.enabled", "istio_cni.enabled")  # values: a CNI plugin programs the pods
 _ANNOTATION_OR_VALUE = re.compile(r"""\bannotation \.ObjectMeta ["`]([\w./-]+)["`] \.Values\.([\w.]+)""")
 
 
@@ -108,7 +111,18 @@ class Injector:
             raise OptionError(*split_message(str(error))) from None
         severity = WARNING if self.config.is_own else ERROR  # of another installation, a CNI plugin may be a part
         found = (*pod_security_findings(result, name, labels or {}, severity), *injection_warnings(pod))
-        return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings, findings=found)
+        without = self._explain_no_rules(pod, result)
+        return FuturePod(outlook=INJECTED, pod=result, reason=reason, settings=self.settings, findings=found, without_rules=without)
+
+    def _explain_no_rules(self, pod: Tree, result: Tree) -> str:
+        """Say why the injected pod has no rules, if the template adds no init container to pods of mode NONE; empty otherwise."""
+        annotations = strings(mapping(pod["metadata"]).get("annotations"))
+        asked = INTERCEPTION_MODE in annotations
+        mode = annotations.get(INTERCEPTION_MODE, self.config.mesh.proxy.fields.get("interceptionMode"))
+        by_plugin = any(_value_at(self.config.values, path) is True for path in _BY_PLUGIN)
+        if mode != "NONE" or by_plugin or find_init(mapping(result.get("spec"))) is not None:
+            return ""
+        return f"with {f'annotation {INTERCEPTION_MODE}' if asked else 'interceptionMode of the mesh'}: NONE it gets no init container"
 
     @cached_property
     def settings(self) -> dict[str, str]:

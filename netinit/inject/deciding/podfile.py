@@ -86,6 +86,7 @@ class FuturePod:
 
     `outlook`: INJECTED, BY_PLUGIN, BY_AGENT, LEFT_OUT or NOT_KNOWN; `reason`: what decides that, or why it is not known.
     `settings`: the Helm value that sets an option for all pods, by annotation. `findings`: what its injection ignores.
+    `without_rules`: why an injected pod has none.
     """
 
     outlook: str
@@ -93,6 +94,7 @@ class FuturePod:
     reason: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[PodFinding, ...] = ()
+    without_rules: str = ""
 
 
 Foresee = Callable[[Workload], FuturePod]
@@ -205,6 +207,9 @@ def _read_facts(one: Workload, base: Options, foresee: Foresee | None) -> PodFac
     origins = {**_origins(future.settings, VALUE), **_origins(_annotations(pod))}  # not what the injection writes
     findings = tuple([finding for finding in facts.findings if finding.kind != NOT_PROGRAMMED])
     facts = replace(facts, findings=(*findings, *future.findings), origins=origins, by_annotation=True)
+    if future.outlook == INJECTED and future.without_rules:
+        note = f"injected ({future.reason}), but {future.without_rules}; nothing is intercepted"
+        return replace(facts, intercepted=False, notes=(note,))
     if future.outlook == INJECTED:
         return replace(facts, notes=(f"as the webhook would inject it ({future.reason})", *facts.notes))
     if future.outlook == BY_PLUGIN:

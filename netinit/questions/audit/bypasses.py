@@ -351,7 +351,8 @@ def _closes(subject: PodRules, piece: Piece) -> str:
         if not piece.label:
             return INJECT if subject.outside else "add the init container: netinit inject, or netinit apply in the pod"
         value = {"inbound_mode": "REDIRECT", "ipv6": "on"}.get(piece.option)
-        return f"{piece.label} {value}" if value else ADD.format(option=piece.label)
+        is_flag = piece.label.startswith("-")
+        return (f"{piece.label} {value}" if is_flag else f'{piece.label}: "{value}"') if value else ADD.format(option=piece.label)
     if piece.kind is kinds.SHARED_OWNER:
         names = ", ".join(map(quote, _sharing(subject, piece.option)))
         return f"choose another {OF_THE_PROXY[piece.option][1]} for {names}"

@@ -31,7 +31,7 @@ from netinit.questions.findings import (
     without_ignored,
 )
 from netinit.questions.lint import NO_EFFECT, Finding, lint
-from netinit.questions.option_names import name_options, translate
+from netinit.questions.option_names import is_of_injection, name_options, translate
 from netinit.questions.rule_sources import ReadServers, RuleSource, complete_servers
 from netinit.questions.several_pods import list_some, name_pods
 
@@ -127,6 +127,7 @@ def lint_pod(options: Options, facts: PodFacts, accepted: Mapping[str, str], ask
     """
     complete = complete_servers(facts, options)
     needed = ask(complete.options, facts.has_tunnel, facts.addresses) if facts.programs and not facts.host_network else ()
+    needed = tuple([one for one in needed if one.kind != NO_EFFECT or not is_of_injection(one.option, facts)])
     if complete.notes != facts.notes:  # not all of its servers were named
         needed = tuple([one for one in needed if (one.kind, one.option) != (NO_EFFECT, "--redirect-dns")])
         kind = DNS_INCOMPLETE if complete.options.dns_servers else NO_EFFECT

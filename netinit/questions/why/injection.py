@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from netinit.base.findings import FindingKind
-from netinit.inject.deciding.podfile import BY_AGENT, LEFT_OUT, describe_other_proxy
+from netinit.inject.deciding.annotations import INTERCEPTION_MODE
+from netinit.inject.deciding.podfile import BY_AGENT, INJECTED, LEFT_OUT, describe_other_proxy
 from netinit.inject.deciding.warnings import HOST_NETWORK, NOT_PROGRAMMED
 from netinit.inject.deciding.webhooks import INJECT
 from netinit.questions.why.pods import AS_CREATED, PodInQuestion
@@ -36,6 +37,11 @@ def examine_injection(pod: PodInQuestion) -> Iterator[Step]:
         of_outlook = {AS_CREATED: f"its traffic is captured ({pod.facts.programmed_by})", BY_AGENT: pod.facts.notes[0]}
         by = of_outlook.get(pod.outlook, f"injected: {pod.reason}")
         yield passed(NAME, by, pod.title)
+    elif pod.outlook == INJECTED:
+        yield failed(
+            NAME, NOT_INJECTED, f"no proxy takes its traffic: {pod.facts.notes[0]}", pod.title,
+            remedy=f'annotation {INTERCEPTION_MODE}: "REDIRECT"; without rules, its servers must accept plain text',
+        )  # fmt: skip
     else:
         yield failed(
             NAME, NOT_INJECTED, f"no proxy takes its traffic: {_describe_why(pod)}", pod.title,

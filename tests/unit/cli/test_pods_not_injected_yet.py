@@ -143,3 +143,38 @@ def test_pods_of_which_nothing_is_known_on_both_sides_are_compared_with_each_oth
 def test_what_is_said_of_pods_without_any_is_refused(run, line):
     done = run(f"netinit {line}")
     assert (done.code, "is about pods of manifests" in done.err) == (2, True), done
+
+
+MODE = "sidecar.istio.io/interceptionMode"
+
+
+@pytest.mark.parametrize("way", ["annotation", "mesh", "plugin"])
+def test_a_pod_of_mode_none_gets_no_init_container_and_so_no_rules(run, write, way):
+    """As Istio's template has it, and ours; a CNI plugin decides itself."""
+    file = write(ASKING.replace("a: b", f"{MODE}: NONE") if way != "mesh" else ASKING)
+    more = {"mesh": ["--meshConfigFile", write("defaultConfig: {interceptionMode: NONE}\n", "mesh.yaml")], "annotation": []}
+    words = more.get(way) or (["--valuesFile", write("pilot: {cni: {enabled: true}}\n", "values.yaml")] if way == "plugin" else [])
+    told = run(["netinit", "explain", "--pod", file, "--to", "10.2.3.4:80", *words])
+    assert told.out.partition(":")[0] == ("captured" if way == "plugin" else "direct"), told
+    if way != "plugin":
+        assert "NONE it gets no init container; nothing is intercepted" in told.err
+        assert "it gets no init container" in run(["netinit", "audit", file, *words]).out
+        assert f'remedy: annotation {MODE}: "REDIRECT"' in run(["netinit", "why", file, *words]).out
+
+
+def test_what_the_injection_adds_is_not_held_against_the_author(run, write):
+    """Istio's template excludes the proxy's own ports of each pod; nobody can remove that."""
+    mine = 'traffic.sidecar.istio.io/includeInboundPorts: "8080"'
+    quiet = write(ASKING.replace("a: b", mine))
+    assert run(["netinit", "lint", "--strict", quiet]).out == "no problems found in 1 pod\n"
+    assert "excludeInboundPorts" not in run(["netinit", "inject", "--explain", "-f", quiet]).out
+    assert "15020" not in run(["netinit", "inject", "--explain", "-f", quiet]).out
+    own = write(ASKING.replace("a: b", f'{mine}, traffic.sidecar.istio.io/excludeInboundPorts: "9090"'))
+    assert "NI002: annotation traffic.sidecar.istio.io/excludeInboundPorts" in run(["netinit", "lint", own]).out
+    assert "--istio-local-exclude-ports" in run(["netinit", "inject", "--explain", "-f", own]).out
+
+
+def test_a_value_that_closes_a_bypass_is_written_as_in_the_manifest(run, write):
+    file = write(ASKING.replace("a: b", f"{MODE}: NONE"))
+    values = write("pilot: {cni: {enabled: true}}\n", "values.yaml")
+    assert f'to close it: annotation {MODE}: "REDIRECT"\n' in run(["netinit", "audit", file, "--valuesFile", values]).out
