@@ -59,7 +59,7 @@ HOSTILE = (
     "80\udcff", "\udc80", "eth\udcff",
 )  # fmt: skip
 TAKING_FLAGS = [flag for flag in FLAGS if flag.kind is not kinds.SWITCH]
-_PORT = r"[ \t]*(?:(?:[0-9]+-)?[1-9][0-9]*)?[ \t]*"
+_PORT = r"[ \t\r\n]*(?:(?:[0-9]+-)?[1-9][0-9]*)?[ \t\r\n]*"
 PORT_LIST = re.compile(rf"{_PORT}(?:,{_PORT})*", re.ASCII)
 harmless = set()  # plans that were examined: many values make the same one
 SAFE_SHELL = re.compile(r"[A-Za-z0-9 ./:,!_@%^=+\-]*")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from netinit.base.findings import FindingKind
 from netinit.base.sanitize import quote
 from netinit.base.tree import mapping, shown, strings
-from netinit.inject.deciding.annotations import STATUS
+from netinit.inject.deciding.annotations import STATUS, known_keys
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.option_findings import NO_EFFECT
 from netinit.inject.deciding.warnings import ERROR, INVALID_VALUE, PodFinding
@@ -70,7 +70,7 @@ def annotation_findings(
                 )  # fmt: skip
     if workload is not None:
         yield from _no_texts(workload)
-        yield from _mistaken_fields(workload, known)
+        yield from _mistaken_fields(workload)
         yield from _contradictory_requests(workload)
         yield from _misplaced_annotations(workload, known) if workload.kind != "Pod" else ()
 
@@ -90,15 +90,17 @@ def _no_texts(workload: Workload) -> Iterator[PodFinding]:
             )  # fmt: skip
 
 
-def _mistaken_fields(workload: Workload, known: frozenset[str]) -> Iterator[PodFinding]:
+def _mistaken_fields(workload: Workload) -> Iterator[PodFinding]:
     """Yield a finding for each annotation that is a label, and each label that is an annotation or a Namespace's.
 
-    An injected pod's own are left alone: the injection writes `istio.io/rev` as an annotation too.
+    An injected pod's own are left alone: the injection writes `istio.io/rev` as an annotation too. So are labels that only a template
+    names, which may read them as such.
     """
     metadata = mapping(workload.template["metadata"])
     labels, annotations = strings(metadata.get("labels")), strings(metadata.get("annotations"))
     if STATUS in annotations:
         return
+    known = known_keys()
     mistaken = [("labels", key, "an annotation") for key in labels if key in known and key != INJECT and key not in annotations]
     mistaken += [("annotations", key, "a label") for key in _OF_PODS_LABELS if key in annotations and key not in labels]
     for field, key, wanted in mistaken[:_MAX_UNKNOWN]:

@@ -7,7 +7,7 @@ fails for a single object: a dump is written by whatever version of nft, and per
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import pack
 from sys import byteorder
@@ -21,6 +21,7 @@ from netinit.base.snapshot import (
     DORMANT,
     FAMILY_NAMES,
     SET_ANONYMOUS,
+    SET_DYNAMIC,
     SET_INTERVAL,
     SET_MAP,
     NftElement,
@@ -728,8 +729,10 @@ def read_objects(objects: Sequence[object]) -> tuple[Snapshot, int]:
     listed = [*bodies.get("set", ()), *bodies.get("map", ())]
     # `nft -t` leaves all elements out, which looks as if every set were empty
     are_listed = any(body.get("elem") for body in listed)
+    filled = {(body["family"], str(body.get("table", "")), name) for body in bodies.get("rule", ()) for name in _sets_filled_by(body)}
     for body in listed:
-        reading.add_set(_set(body, are_listed=are_listed))
+        is_filled = (body["family"], str(body.get("table", "")), str(body.get("name", ""))) in filled
+        reading.add_set(_set(body, are_listed=are_listed, is_filled=is_filled))
     for body in bodies.get("rule", ()):
         family, table = NUMBERS[body["family"]], str(body.get("table", ""))
         expressions = body.get("expr", ())
@@ -748,6 +751,16 @@ def read_objects(objects: Sequence[object]) -> tuple[Snapshot, int]:
 
 
 _KINDS = ("table", "chain", "rule", "set", "map")
+
+
+def _sets_filled_by(rule: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the sets and maps to which a rule's packets add elements: their flag is not in the JSON of nft 1.0."""
+    expressions = rule.get("expr")
+    for statement in expressions if isinstance(expressions, list) else ():
+        for kind in ("set", "map"):
+            one = statement.get(kind) if isinstance(statement, Mapping) else None
+            if isinstance(one, Mapping) and isinstance(one.get(kind), str):
+                yield one[kind].removeprefix("@")
 
 
 def _handle(body: Mapping[str, Any]) -> int:
@@ -784,10 +797,12 @@ def _chain(body: Mapping[str, Any]) -> NftChain:
     )  # fmt: skip
 
 
-def _set(body: Mapping[str, Any], *, are_listed: bool) -> NftSet:
+def _set(body: Mapping[str, Any], *, are_listed: bool, is_filled: bool = False) -> NftSet:
     family, table, name = NUMBERS[body["family"]], str(body.get("table", "")), str(body.get("name", ""))
     data = body.get("map")
-    flags = SET_MAP if data is not None else 0
+    listed = body.get("flags", ())
+    is_dynamic = is_filled or (isinstance(listed, list) and "dynamic" in listed)
+    flags = (SET_MAP if data is not None else 0) | (SET_DYNAMIC if is_dynamic else 0)
     types = body.get("type", "")
     names = types if isinstance(types, list) else [types]
     elements = body.get("elem", [])

@@ -234,6 +234,8 @@ class _TableReader:
             if texts[0] in ("type", "typeof"):
                 own["type"], data = _type_of(texts)
                 own |= {"map": data} if kind == "map" else {}
+            elif texts[0] == "flags":
+                own["flags"] = [one for one in texts[1:] if one != ","]
             elif texts[:2] == ["elements", "="]:
                 try:
                     own["elem"] = _RuleReader(words[2:]).read_whole_set()

@@ -101,7 +101,7 @@ EXTENSIONS = {  # the struct of each extension
     ("iprange", 1): "xt_iprange_mtinfo", ("owner", 1): "xt_owner_match_info", ("mark", 1): "xt_mark_mtinfo1", ("connmark", 1): "xt_connmark_mtinfo1",
     ("conntrack", 3): "xt_conntrack_mtinfo3", ("socket", 3): "xt_socket_mtinfo3", ("addrtype", 1): "xt_addrtype_info_v1", ("limit", 0): "xt_rateinfo",
     ("set", 4): "xt_set_info_match_v4", ("REDIRECT", 0): "nf_nat_range", ("DNAT", 2): "nf_nat_range2", ("SNAT", 0): "nf_nat_ipv4_multi_range_compat",
-    ("SNAT", 1): "nf_nat_range",
+    ("SNAT", 1): "nf_nat_range", ("NETMAP", 0): "nf_nat_range",
     ("MARK", 2): "xt_mark_tginfo2", ("CONNMARK", 1): "xt_connmark_tginfo1", ("CONNMARK", 2): "xt_connmark_tginfo2", ("CT", 2): "xt_ct_target_info_v1",
     ("TPROXY", 1): "xt_tproxy_target_info_v1", ("REJECT", 0): "ipt_reject_info", ("LOG", 0): "ipt_log_info", ("NFLOG", 0): "xt_nflog_info",
 }  # fmt: skip
