@@ -10,6 +10,7 @@ from netinit.inject.adding.canaries import CANARIES
 from netinit.inject.adding.config import load_config
 from netinit.inject.adding.places import Files
 from netinit.inject.adding.settings import Settings
+from netinit.questions.canary_fields import find_field_problems
 from netinit.questions.canary_rules import find_rule_problems, refuses_to_start
 from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
 
@@ -96,6 +97,20 @@ def test_fields_that_the_api_server_would_refuse_in_every_pod_refuse_the_configu
     template = f"spec:\n  containers:\n  - name: istio-proxy\n    {field}\n"
     with pytest.raises(ConfigError, match=re.escape(why)):
         try_canaries(load_config({"templates": {"sidecar": template}}), Settings())
+
+
+SECCOMP = [({}, ""), ({"type": "RuntimeDefault"}, ""), ({"type": "Unconfined"}, ""), ({"type": "Localhost", "localhostProfile": "p"}, ""), ({"type": "RuntimeDefault", "localhostProfile": "p"}, "RuntimeDefault"),
+           ({"type": "Localhost"}, "Localhost"), ({"type": "Strict"}, "Strict")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("profile", "wrong"), SECCOMP)
+@pytest.mark.parametrize("of_pod", [True, False])
+def test_a_seccomp_profile_of_the_pod_or_of_a_container_is_one_that_there_is(of_pod, profile, wrong):
+    context = {"securityContext": {"seccompProfile": profile} if profile else {}}
+    container = {"name": "a", "image": "i"}
+    spec = {"containers": [container], **context} if of_pod else {"containers": [container | context]}
+    said = f"securityContext.seccompProfile.type: '{wrong}' must be RuntimeDefault, Unconfined, or Localhost with a localhostProfile"
+    assert list(find_field_problems({"spec": spec})) == [f"{'' if of_pod else 'container a: '}{said}"] * bool(wrong)
 
 
 def test_a_label_that_no_pod_may_have_refuses_the_configuration():
