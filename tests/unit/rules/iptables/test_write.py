@@ -7,9 +7,11 @@ import pytest
 from core import plan
 from netinit.base.net import FAMILIES
 from netinit.options import Options
+from netinit.rules.expressions import compat
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import ListedTable, miss_all, show_listing, write_plan
 from netinit.rules.model import BUILTIN_CHAINS
+from netinit.rules.xtables import building
 
 PLAN = plan(Options(inbound_ports="80", outbound_cidrs="*", ipv6="on"))
 
@@ -27,6 +29,20 @@ def test_of_a_namespace_without_rules_every_rule_and_chain_of_the_plan_is_missin
                 (number, each.text, each.rule.comment, each.rule.origin_label) for number, each in enumerate(chain.rules, 1)
             ]  # fmt: skip
     assert len(found) == sum(len(chain.rules) + (name not in BUILTIN_CHAINS) for chains in written.values() for name, chain in chains.items())
+
+
+@pytest.mark.parametrize("comments", [False, True])
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_a_rule_has_its_comment_as_text_and_as_bytes_where_comments_are_asked_for_alone(family, comments):
+    written = write_plan(PLAN, family, comments=comments)
+    rules = [one for chains in written.values() for chain in chains.values() for one in chain.rules]
+    assert all(one.rule.comment for one in rules)
+    assert [one.comment for one in rules] == [one.rule.comment if comments else "" for one in rules]
+    assert {"-m comment --comment " in one.text for one in rules} == {comments}
+    for encode in (compat.encode_plan, building.encode_plan):
+        encoded = [one for chain in encode(written, family).values() for one in chain]
+        assert len(encoded) == len(rules)
+        assert {b"comment\0" in getattr(one, "data", one) for one in encoded} == {comments}
 
 
 def test_a_listing_is_shown_as_it_can_be_read_again_with_what_a_terminal_would_obey_escaped():
