@@ -93,3 +93,11 @@ def test_native_rules_capture_ipv6_where_it_is_off_too(ipv6, settled):
     given = Options.from_argv(["-b", "*", "--ipv6", ipv6]).settle(offline())
     assert not given.istio_exact
     assert NATIVE.settle_as(given, given) == given.replace(istio_exact=True, ipv6=settled)
+
+
+@pytest.mark.parametrize(("minor", "senders", "is_answered"), [(6, 1, False), (7, 2, True), (8, 2, True)])
+def test_rules_of_dns_before_1_9_say_why_they_are_there(minor, senders, is_answered):
+    found = [(table, chain, rule.comment) for table, chain, rule in rules(minor, "--redirect-dns") if "DNS" in rule.comment or "resolver" in rule.comment or "own queries" in rule.comment]
+    assert [why for _, chain, why in found if chain == "OUTPUT"] == ["the proxy's own queries"] * senders + ["DNS queries go to the proxy's resolver"]
+    answered = [("nat", "POSTROUTING", "the proxy's resolver answers to the address that it listens on")]
+    assert [one for one in found if one[1] == "POSTROUTING"] == answered * is_answered
