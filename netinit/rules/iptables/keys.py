@@ -12,8 +12,9 @@ Key = tuple[object, ...]  # of a rule: its matches and its target
 def target_of(key: Key) -> str:
     """Return the chain that a rule jumps to, or its target's name; empty if it has none."""
     target = key[-1]
-    if isinstance(target, Jump) or not isinstance(target, Target):
-        return getattr(target, "chain", "")
+    if isinstance(target, Jump):
+        return target.chain
+    assert isinstance(target, Target)  # noqa: S101 - the last of a key is one
     text = target.xt(IPV4)
     return text.partition(" ")[0] if not hasattr(target, "targets") else f"[{text}]"
 

@@ -9,7 +9,7 @@ import pytest
 from netinit.base.errors import ConfigError, InjectionError
 from netinit.inject import Settings, decide, inject_pod, load_config
 from netinit.inject.adding.canaries import BARE_POD, CANARIES
-from netinit.questions.configuration_check import find_template_problems, try_canaries
+from netinit.questions.configuration_check import try_canaries
 from sweeps import together
 
 POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
@@ -146,23 +146,10 @@ def test_a_broken_template_refuses_the_pods_that_ask_for_it_and_no_others(lazily
         load_config({**source, "defaultTemplates": ["both"]}, lazily=lazily)
 
 
-CHECKED = {"sidecar": "{}", "mine": 'metadata:\n  name: {{ uuidv4 }}{{ env "A" "" }}', "bad": "{{ nope }}"}
-
-
-def test_what_is_wrong_with_templates_is_found_before_a_pod_asks():
-    found = list(find_template_problems(load_config({"templates": CHECKED}), Settings()))
-    assert [(one.template, one.stops_pods) for one in found] == [("mine", False), ("bad", True)]
-    assert found[0].message == "template 'mine': line 2 names uuidv4, which is refused when it is called: its result is random"
-    assert 'function "nope" not defined' in found[1].message
-
-
-def test_fields_that_no_pod_has_are_left_out_of_it_and_found_before():
+def test_fields_that_no_pod_has_are_left_out_of_it():
     source = {"templates": {"sidecar": "labels: {a: b}\nmetadata: {labels: {c: d}}\nzone: 1"}}
-    config = load_config(source)
-    injected = inject_pod(POD, config)
+    injected = inject_pod(POD, load_config(source))
     assert (injected.keys() - POD.keys(), injected["metadata"]["labels"]) == (set(), {"c": "d"})
-    found = [one.message for one in find_template_problems(config, Settings())]
-    assert [line.partition(" at ")[0] for line in found] == ["template 'sidecar': renders labels", "template 'sidecar': renders zone"]
 
 
 def test_an_empty_type_of_the_image_counts():

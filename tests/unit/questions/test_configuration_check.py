@@ -10,8 +10,9 @@ from netinit.inject.adding.canaries import CANARIES
 from netinit.inject.adding.config import load_config
 from netinit.inject.adding.places import Files
 from netinit.inject.adding.settings import Settings
+from netinit.questions.canary_fields import find_field_problems
 from netinit.questions.canary_rules import find_rule_problems, refuses_to_start
-from netinit.questions.configuration_check import try_canaries, warnings_of
+from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
 
 TEMPLATE = """\
 spec:
@@ -96,6 +97,20 @@ def test_fields_that_the_api_server_would_refuse_in_every_pod_refuse_the_configu
     template = f"spec:\n  containers:\n  - name: istio-proxy\n    {field}\n"
     with pytest.raises(ConfigError, match=re.escape(why)):
         try_canaries(load_config({"templates": {"sidecar": template}}), Settings())
+
+
+SECCOMP = [({}, ""), ({"type": "RuntimeDefault"}, ""), ({"type": "Unconfined"}, ""), ({"type": "Localhost", "localhostProfile": "p"}, ""), ({"type": "RuntimeDefault", "localhostProfile": "p"}, "RuntimeDefault"),
+           ({"type": "Localhost"}, "Localhost"), ({"type": "Strict"}, "Strict")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("profile", "wrong"), SECCOMP)
+@pytest.mark.parametrize("of_pod", [True, False])
+def test_a_seccomp_profile_of_the_pod_or_of_a_container_is_one_that_there_is(of_pod, profile, wrong):
+    context = {"securityContext": {"seccompProfile": profile} if profile else {}}
+    container = {"name": "a", "image": "i"}
+    spec = {"containers": [container], **context} if of_pod else {"containers": [container | context]}
+    said = f"securityContext.seccompProfile.type: '{wrong}' must be RuntimeDefault, Unconfined, or Localhost with a localhostProfile"
+    assert list(find_field_problems({"spec": spec})) == [f"{'' if of_pod else 'container a: '}{said}"] * bool(wrong)
 
 
 def test_a_label_that_no_pod_may_have_refuses_the_configuration():
@@ -199,3 +214,20 @@ def test_a_configuration_without_rules_has_none_to_try():
 def test_istios_own_program_is_not_judged_by_what_ours_reads(image, starts):
     init = {"name": "istio-init", "image": image, "args": ["-b", "0"]}
     assert (refuses_to_start({"spec": {"initContainers": [init], "containers": []}}) == []) is starts
+
+
+CHECKED = {"sidecar": "{}", "mine": 'metadata:\n  name: {{ uuidv4 }}{{ env "A" "" }}', "bad": "{{ nope }}"}
+
+
+def test_what_is_wrong_with_templates_is_found_before_a_pod_asks():
+    found = list(find_template_problems(load_config({"templates": CHECKED}), Settings()))
+    assert [(one.template, one.stops_pods) for one in found] == [("mine", False), ("bad", True)]
+    assert found[0].message == "template 'mine': line 2 names uuidv4, which is refused when it is called: its result is random"
+    assert 'function "nope" not defined' in found[1].message
+
+
+def test_fields_that_no_pod_has_are_found_before_and_stop_none():
+    source = {"templates": {"sidecar": "labels: {a: b}\nmetadata: {labels: {c: d}}\nzone: 1"}}
+    found = list(find_template_problems(load_config(source), Settings()))
+    assert [one.message.partition(" at ")[0] for one in found] == ["template 'sidecar': renders labels", "template 'sidecar': renders zone"]
+    assert [one.stops_pods for one in found] == [False, False]

@@ -42,6 +42,7 @@ def test_a_pod_without_a_family_reaches_nobody_of_it(given, own, to, change):
     answer = explain_connection([source], Question(to=to, to_port="80")).answers[0].answer
     assert answer.sentence.startswith("dropped: it is refused, with a notice to its sender, because the pod has no IPv")
     assert answer.changes == (change,)
+    assert [(one.hook, one.outcome) for one in answer.trace.steps] == [("OUTPUT", f"it is not sent: the pod has no {change[0][:4]} address, so no route leads there")]
 
 
 @pytest.mark.parametrize("to", ["::1", "fe80::1", "ff02::1"])

@@ -47,6 +47,18 @@ def test_the_rules_of_an_earlier_release_are_right_and_of_that_release(tmp_path,
         assert not older.doubt
 
 
+@pytest.mark.parametrize(
+    ("name", "chain", "rule"), [("all ports (IPv6 off) of 1.1", "PREROUTING", "-i eth7 -j RETURN"), ("kube-virt-interfaces of 1.18", "OUTPUT", "-o eth7 -j RETURN")]
+)
+def test_a_rule_for_an_interface_that_may_be_anybody_s_changes_neither_the_release_nor_its_options(tmp_path, name, chain, rule):
+    rules = CASES[name]["rules"]
+    text = rules["iptables"].replace(f"-A {chain} ", f"-A {chain} {rule}\n-A {chain} ", 1)
+    (tmp_path / "more").mkdir()
+    known, found = (netinit.verify(rules=dumps_of({"rules": one}, folder)) for one, folder in ((rules, tmp_path), (rules | {"iptables": text}, tmp_path / "more")))
+    assert (found.report.older.releases, found.options) == (known.report.older.releases, known.options)
+    assert (known.ok, found.ok) == (True, False)
+
+
 OF_SOME = [name for name, one in CASES.items() if one["releases"][0] in (1, 5, 12, 20)]
 
 

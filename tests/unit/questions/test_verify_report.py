@@ -5,13 +5,17 @@ from __future__ import annotations
 import pytest
 
 from core import plan
-from netinit.base.net import IPV4, IPV6
+from netinit.base.net import IPV4, IPV6, number_of
+from netinit.live.listeners import ABSENT, REFUSED, Delivery, Reception
+from netinit.live.recipients import PROXY, Recipient
 from netinit.options import Options
+from netinit.questions.listening import require
 from netinit.questions.plan_comparison import Report
 from netinit.questions.release_comparison import ReleaseComparison
 from netinit.questions.verify import MAX_SHOWN, VerifyReport, describe_older, render_text, to_object
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import Difference
+from schemas import check_schema
 
 PLAN = plan(Options(inbound_ports="80", ipv6="on"))
 MISSING = Difference(kind="missing", where="IPv4", table="nat", chain="OUTPUT", number=1, rule="-j ISTIO_OUTPUT", purpose="why", origin="always")
@@ -63,6 +67,24 @@ def test_a_doubt_counts_where_it_is_asked_for():
     strict = VerifyReport(report=doubtful.with_doubts(), options=None)
     assert (strict.ok, strict.differences) == (False, (Difference(kind="doubt", where="kernel", rule="a foreign rule drops captured packets"),))
     assert (strict.to_object(), strict.to_object()["backend"]) == ({"version": 1, **to_object(strict.report)}, "iptables-nft")
+
+
+ARRIVING = Delivery(family=IPV4, protocol="tcp", address=number_of("127.0.0.1"), port=15001, device="lo")
+NOBODY = Recipient(who=PROXY, reception=Reception(delivery=ARRIVING, outcome=REFUSED, problem=ABSENT))
+
+
+def test_who_does_not_listen_is_said_once_and_is_in_the_object():
+    said = "nothing listens on 15001 (the proxy is not up): the connection is refused"
+    report = EQUAL.replace(listening=(NOBODY,))
+    assert render_text(report).splitlines()[1:] == [f"then: {said} (NI301)"]
+    assert VerifyReport(report=report, options=None).listeners == (NOBODY,)
+    found = VerifyReport(report=report, options=None).to_object()
+    check_schema(found, "verify")
+    assert found["listeners"] == [
+        {"who": "proxy", "address": "127.0.0.1:15001", "protocol": "tcp", "outcome": "refused", "code": "NI301", "severity": "warning", "text": said, "users": [], "sockets": []}
+    ]  # fmt: skip
+    required = report.replace(differences=require((NOBODY,)))
+    assert [said in line for line in render_text(required).splitlines()] == [True, False]
 
 
 OLDER = ReleaseComparison(releases="Istio 1.5", options="netinit apply -b '*'")

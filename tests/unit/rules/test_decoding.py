@@ -254,6 +254,16 @@ def test_users_in_a_set_are_each_tried_and_negated_they_are_unknown_for_packets_
     assert matched(rule, sent()) is None
 
 
+@pytest.mark.parametrize("length", [4, 8])
+@pytest.mark.parametrize("target", [None, pack(">I", 0), REGISTER])
+def test_what_is_looked_up_of_a_register_that_holds_nothing_is_unknown(length, target):
+    element = NftElement(key=bytes(length), verdict=DROPS, value=b"" if target is None else bytes(4))
+    held = MARKS.replace(key_length=length, elements=(element,), flags=0 if target is None else SET_MAP)
+    (rule,) = look_up(held, target=target, load=lambda _: None)
+    assert matched(rule, sent()) is None
+    assert [one.text for one in rule.matches] == [f"other register == {bytes(length).hex()}"]
+
+
 @pytest.mark.parametrize(("number", "word"), [(1, 0), (4, 12), (8, 0), (9, 1), (23, 15), (0, None), (5, None), (7, None), (24, None)])
 def test_a_register_has_its_word_by_both_of_its_numbers(number, word):
     known = Registers()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from struct import unpack_from
+
+import pytest
+
 from core import plan
 from goldens import BEHAVIOURS, options_of
 from netinit.base.net import IPV4
+from netinit.base.netlink_attributes import split_attributes
 from netinit.base.snapshot import INET
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.parse import parse_rule
@@ -55,3 +60,26 @@ def test_counters_and_the_numbers_of_sets_do_not_count():
     renumbered = settle(block, lambda name: {b"__set0": b"__set123"}[name])
     assert renumbered != block
     assert settle(renumbered, lambda name: {b"__set123": b"__set0"}[name]) == block
+
+
+@pytest.mark.parametrize(
+    ("rule", "number", "flags"),
+    [
+        ("-p tcp -m tcp --dport 80 -j RETURN", 6, 0), ("-p udp -j RETURN", 17, 0), ("! -p tcp -j RETURN", 6, 2), ("! -p udp -j RETURN", 17, 2), ("-o lo -j RETURN", 0, 0), ("-j RETURN", 0, 0),
+        ("-o lo -m mark --mark 0x1 -p udp -m udp --dport 53 -j RETURN", 17, 0),
+    ],
+)  # fmt: skip
+def test_the_protocol_that_a_rule_asks_for_is_an_attribute_of_it(rule, number, flags):
+    written = compat.write_protocol(parse_rule(rule, IPV4).matches)
+    assert compat.write_protocol(parse_rule(rule, IPV4).matches) == written
+    values = [{name: unpack_from(">I", value)[0] for name, value in split_attributes(payload)} for _, payload in split_attributes(written)]
+    assert values == ([{1: number, 2: flags}] if number else []), "NFTA_RULE_COMPAT_PROTO, _FLAGS"
+    assert not number or unpack_from("=2H", written) == (len(written), 1 << 15 | 5), "NLA_F_NESTED, NFTA_RULE_COMPAT"
+
+
+@pytest.mark.parametrize(("rule", "named"), [("-m tcp --dport 80 -p tcp", ("tcp", False)), ("! -p udp", ("udp", True)), ("-o lo", ("", False)), ("-p udp -m udp --dport 53", ("udp", False))])
+def test_a_protocol_is_asked_for_or_implied_by_another_match(rule, named):
+    matches = parse_rule(rule, IPV4).matches
+    assert compat.protocol_of(matches) == named
+    implied = [one for one in matches if one.protocol and type(one).__name__ != "Protocol"]
+    assert compat.protocol_of(implied) == ((implied[0].protocol, False) if implied else ("", False))

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from core import IPV4, IPV6, parse_rule, write_rule
+from netinit.base.net import FAMILIES
+from netinit.base.snapshot import NftRule
 from netinit.rules import foreign_targets, marking_targets, targets
-from netinit.rules.foreign_targets import Observe, Several, UnknownTarget, WriteDestination
+from netinit.rules.decoding.targets import decode_target
+from netinit.rules.expressions.rule_reader import References, decode_rule
+from netinit.rules.foreign_targets import Observe, Several, SourceNat, UnknownTarget, WriteDestination
 from netinit.rules.marking_targets import RestoreMark
+from netinit.rules.rule_builder import RuleBuilder
 from netinit.rules.targets import Target
 from recorded import FOREIGN
 from sweeps import together
@@ -112,6 +117,30 @@ def test_several_statements_of_one_rule_are_each_written_and_said_in_order():
     seen = Several(targets=(second, first))
     assert (seen.calls, seen.tracks, seen.copies, seen.only_observes) == ("", False, True, True)
     assert (Several(targets=(first, marks)).tracks, Several(targets=(marks, first)).only_observes) == (True, False)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_a_source_that_is_known_is_written_as_a_struct_and_as_an_expression_that_are_read_as_it(family):
+    address = {IPV4: "10.0.0.9", IPV6: "fd00::9"}[family]
+    target = SourceNat(text=f"SNAT --to-source {address}", address=address)
+    name, revision, info = target.struct(family)
+    assert (name, revision, decode_target(name, revision, info, family)) == ("SNAT", family is IPV6, target)
+    writer = RuleBuilder(family.number, [])
+    target.express(writer, family)
+    (rule,) = decode_rule(NftRule(family=family.number, table="t", chain="c", handle=1, expressions=writer.block()), References(sets={}, devices={})).rules
+    assert (rule.target.address, rule.target.own) == (address, False)
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (SourceNat(text="MASQUERADE", own=True), "MASQUERADE: not understood"), (UnknownTarget(text="BALANCE 3"), "BALANCE 3: not understood"),
+        (Several(targets=(Observe(text="LOG"),)), "Several: iptables has no extension for it"),
+    ],
+)  # fmt: skip
+def test_what_iptables_has_no_struct_for_says_so(target, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        target.struct(IPV4)
 
 
 def test_a_goto_is_no_jump():

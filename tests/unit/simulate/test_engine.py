@@ -278,7 +278,7 @@ def test_what_comes_in_for_nobody_knows_whom_is_unknown_whether_it_is_tracked_or
     [POD, POD.replace(forwards=True), Surroundings(family=IPV4), POD.replace(local_marks=frozenset([(1, FULL_MASK)])), POD.replace(routes=((Network.parse("8.0.0.0/8"), "eth1"),))],
     ids=["a pod", "a host that forwards", "no address is known", "a mark that is routed here", "routes"],
 )  # fmt: skip
-@pytest.mark.parametrize("text", ["", "nat PREROUTING -p tcp -j DNAT --to-destination 10.7.7.7", "mangle PREROUTING -m set --match-set x src -j DROP\nnat OUTPUT -p tcp -j REDIRECT --to-ports 9"])
+@pytest.mark.parametrize("text", ["", "nat PREROUTING -p tcp -j DNAT --to-destination 10.7.7.7", "nat PREROUTING -p tcp -j NETMAP --to 10.0.0.0/24", "mangle PREROUTING -m set --match-set x src -j DROP\nnat OUTPUT -p tcp -j REDIRECT --to-ports 9"])
 def test_the_parts_of_all_packets_are_each_packet_once(direction, around, text):
     ruleset = rules(text or "filter INPUT")
     (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: around}, free=False) if one.direction == direction]

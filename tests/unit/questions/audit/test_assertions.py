@@ -107,6 +107,13 @@ def test_what_is_wrong_is_named_by_line_and_word(text, wrong):
     assert f"--assert: line 7, {wrong}" in str(error.value)
 
 
+def test_an_assertion_has_the_name_and_the_line_that_it_is_given_and_else_none():
+    found = [parse_assertion("tcp  is\ncaptured", **given) for given in ({}, {"name": "x"}, {"line": 7})]
+    assert [(one.text, one.name, one.line) for one in found] == [("tcp is captured", "", 0), ("tcp is captured", "x", 0), ("tcp is captured", "", 7)]
+    with pytest.raises(OptionError, match=r"^--assert: word 3, 'caught'"):
+        parse_assertion("tcp is caught")
+
+
 def test_the_schema_accepts_what_the_grammar_does():
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.Draft202012Validator.check_schema(SCHEMA)

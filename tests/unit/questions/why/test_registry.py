@@ -233,6 +233,14 @@ def test_a_service_entry_is_about_its_ports_alone(more, outcome):
     assert [one for one, _ in outcomes(report(CLOSED_MESH, entry(more=more), to=OUTSIDE), "registry")] == [outcome]
 
 
+@pytest.mark.parametrize(("protocol", "outcome"), [("HTTP", "failed"), ("GRPC", "failed"), ("TCP", "passed"), ("TLS", "passed"), ("", "unknown")])
+def test_a_service_entry_s_protocol_decides_whether_a_listener_of_its_port_leaves_it_to_the_others(protocol, outcome):
+    one = sidecar(f"{CLOSED}, egress: [{listener('data/*', port=443)}, {listener('shop/*')}]")
+    ports = f", ports: [{{number: 443, name: p, protocol: {protocol}}}]" if protocol else ""
+    found = report(CLOSED_MESH, entry(more=ports), one, to=OUTSIDE)
+    assert [one for one, _ in outcomes(found, "registry")] == [outcome], found.text
+
+
 # --- exportTo ---
 
 

@@ -9,10 +9,11 @@ from ipset_input import render_steps
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.options import Options
 from netinit.options.kinds import Flag
+from netinit.rules.infer_options.address_sets import as_listed, find_threshold
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.set_changes import compare_sets, find_preparation, find_return, surplus
-from netinit.rules.iptables.sets import format_element, resolve, unread, use_sets
-from netinit.rules.iptables.write import write_plan
+from netinit.rules.iptables.sets import format_element, number_sets, resolve, unread, use_sets
+from netinit.rules.iptables.write import WrittenRule, write_plan
 from netinit.rules.matches.packet import Destination
 
 FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))
@@ -158,3 +159,53 @@ def test_a_rule_of_no_option_or_one_that_goes_in_step_with_another_stays_as_it_i
 
     tables = tuple([table.replace(chains=tuple([change(chain) for chain in table.chains])) for table in made.tables])
     assert use_sets(made.replace(tables=tables), "netinit-nft", 2)[1] == ()
+
+
+HELD = {"a": frozenset({"10.0.0.0/24", "10.0.1.0/24"}), "b": frozenset({"10.0.2.0/24"}), "all": frozenset({"0.0.0.0/1", "128.0.0.0/1"})}
+
+
+def listed(*texts):
+    return as_listed({("nat", "A"): [resolve(parse_rule(text, IPV4), HELD) for text in texts]})[("nat", "A")]
+
+
+@pytest.mark.parametrize(
+    ("others", "order"),
+    [
+        ((), [0, 1]), (("-d 10.0.1.0/24 -j ACCEPT", "-d 10.0.0.0/24 -j ACCEPT"), [1, 0]), (("-d 10.0.1.0/24 -j ACCEPT", "-d 10.0.0.0/24 -j RETURN"), [0, 1]),
+        (("-d 10.0.1.0/24 -j ACCEPT", "-d 10.0.0.0/24 -p tcp -j ACCEPT"), [0, 1]), (("-d 10.0.1.0/24 -j ACCEPT", "! -d 10.0.0.0/24 -j ACCEPT"), [0, 1]),
+        (("-d 10.0.1.0/24 -j ACCEPT", "-s 10.0.0.0/24 -j ACCEPT"), [0, 1]),
+    ],
+)  # fmt: skip
+def test_the_networks_of_a_set_stand_in_the_order_of_rules_for_each_of_them_if_there_are_any(others, order):
+    first, *rest = listed("-m set --match-set a dst -p tcp -j RETURN", *others)
+    protocol = parse_rule("-p tcp", IPV4).matches
+    assert {*first.matches} == {*protocol, Destination(networks=tuple(FOUR[at] for at in order))}
+    assert rest == [parse_rule(text, IPV4) for text in others]
+    assert all(type(match) is not type(resolve(parse_rule("-m set --match-set a dst", IPV4), HELD).matches[0]) for match in first.matches)
+
+
+def test_a_rule_without_a_match_is_about_the_whole_family():
+    first, _ = listed("-m set --match-set all dst -j RETURN", "-j RETURN")
+    assert first.matches == (Destination(networks=(Network.parse("0.0.0.0/0"),)),)
+
+
+@pytest.mark.parametrize(
+    ("exclude", "capture", "live", "given", "found"),
+    [
+        (FOUR, (), ["exclude-4"], 3, 3), (FOUR, (), ["exclude-4"], 5, 5), (FOUR, (), ["exclude-4"], 6, 5), (FOUR, (), [], 6, 6), (FOUR, (), [], 5, 0), (FOUR, (), [], 9, 9),
+        (FOUR, SIX, ["exclude-4"], 3, 3), (FOUR, SIX, ["exclude-4"], 2, 5), (FOUR, SIX, ["exclude-4", "capture-6"], 2, 2), (FOUR, SIX, ["exclude-4", "capture-6"], 3, 2),
+        (FOUR + SIX, (), ["exclude-6"], 2, 2), (FOUR[:1], (), ["exclude-4"], 1, 1), ((), (), [], 7, 7), ((), (), ["exclude-4"], 7, 7),
+    ],
+)  # fmt: skip
+def test_the_threshold_is_the_one_that_is_given_if_just_those_lists_are_sets_with_it(exclude, capture, live, given, found):
+    lists = {"exclude_outbound_cidrs": exclude, "outbound_cidrs": capture}
+    assert find_threshold(lists, "x", {f"x-{name}": frozenset() for name in live}, given) == found
+
+
+@pytest.mark.parametrize(("numbers", "kept"), [({"a": 7}, bytes((7, 0, 1, 0))), ({"b": 7}, None), ({"a": -1}, None), ({"b": 9, "a": 0}, bytes((0, 0, 1, 0))), ({}, None)])
+def test_a_lookup_has_the_number_that_the_kernel_gave_the_set(numbers, kept):
+    matches = parse_rule("-p tcp -m set --match-set a dst -j RETURN", IPV4)
+    found = number_sets(WrittenRule(rule=matches, matches=matches.matches, comment="", text=""), numbers)
+    structs = [one.kept for one in found.matches if one.xt().startswith("-m set")]
+    assert [(one[0], one[1], one[2].rstrip(b"\0") == kept.rstrip(b"\0")) if one else None for one in structs] == [("set", 4, True) if kept else None]
+    assert [one.xt() for one in found.matches] == [one.xt() for one in matches.matches]

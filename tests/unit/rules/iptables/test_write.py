@@ -1,0 +1,56 @@
+"""A plan's rules and a listing as text and as differences: what is there of each chain, in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from core import plan
+from netinit.base.net import FAMILIES
+from netinit.options import Options
+from netinit.rules.expressions import compat
+from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.rules.iptables.write import ListedTable, miss_all, show_listing, write_plan
+from netinit.rules.model import BUILTIN_CHAINS
+from netinit.rules.xtables import building
+
+PLAN = plan(Options(inbound_ports="80", outbound_cidrs="*", ipv6="on"))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_of_a_namespace_without_rules_every_rule_and_chain_of_the_plan_is_missing(family):
+    written = write_plan(PLAN, family)
+    found = list(miss_all(written, family))
+    assert {(one.kind, one.where) for one in found} == {("missing", family.name)}
+    for table, chains in written.items():
+        for name, chain in chains.items():
+            here = [one for one in found if (one.table, one.chain) == (table, name)]
+            assert [one.rule for one in here if not one.number] == [""] * (name not in BUILTIN_CHAINS)
+            assert [(one.number, one.rule, one.purpose, one.origin) for one in here if one.number] == [
+                (number, each.text, each.rule.comment, each.rule.origin_label) for number, each in enumerate(chain.rules, 1)
+            ]  # fmt: skip
+    assert len(found) == sum(len(chain.rules) + (name not in BUILTIN_CHAINS) for chains in written.values() for name, chain in chains.items())
+
+
+@pytest.mark.parametrize("comments", [False, True])
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_a_rule_has_its_comment_as_text_and_as_bytes_where_comments_are_asked_for_alone(family, comments):
+    written = write_plan(PLAN, family, comments=comments)
+    rules = [one for chains in written.values() for chain in chains.values() for one in chain.rules]
+    assert all(one.rule.comment for one in rules)
+    assert [one.comment for one in rules] == [one.rule.comment if comments else "" for one in rules]
+    assert {"-m comment --comment " in one.text for one in rules} == {comments}
+    for encode in (compat.encode_plan, building.encode_plan):
+        encoded = [one for chain in encode(written, family).values() for one in chain]
+        assert len(encoded) == len(rules)
+        assert {b"comment\0" in getattr(one, "data", one) for one in encoded} == {comments}
+
+
+def test_a_listing_is_shown_as_it_can_be_read_again_with_what_a_terminal_would_obey_escaped():
+    nat = ListedTable(policies={"OUTPUT": "DROP"}, rules={"OUTPUT": ["-p tcp -j X", ""], "X": ["-j RETURN"]})
+    listing = {"nat": nat, "filter": ListedTable(policies={"INPUT": "ACCEPT"}, rules={"INPUT": []})}
+    text = show_listing(listing)
+    assert text.splitlines() == ["*nat", ":OUTPUT DROP [0:0]", ":X - [0:0]", "-A OUTPUT -p tcp -j X", "-A OUTPUT", "-A X -j RETURN", "COMMIT", "*filter", ":INPUT ACCEPT [0:0]", "COMMIT"]
+    again = parse_listing(text)
+    assert {name: {chain: [*rules] for chain, rules in table.rules.items()} for name, table in again.items()} == {name: table.rules for name, table in listing.items()}
+    assert again["nat"].policies["OUTPUT"] == "DROP"
+    assert show_listing({"nat": ListedTable(policies={}, rules={"X": ["-j \x1b[2J"]})}).splitlines()[2] == "-A X -j \\x1b[2J"
