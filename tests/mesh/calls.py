@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import json
 import socket
 import struct
+import time
 from dataclasses import dataclass
 
 RESET, SILENT = "reset", "no answer"
@@ -68,10 +70,23 @@ def open_connection(member, source_port=0, version=4):
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
         if source_port:
-            made.bind(("", source_port))
+            _bind_when_free(made, source_port)
         yield made
     finally:
         made.close()
+
+
+def _bind_when_free(made, port):
+    """Bind to a port that a proxy may hold until it has heard of the end of the connection before; pytest ends what waits for ever."""
+    while True:
+        try:
+            made.bind(("", port))
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 def spell(address):
