@@ -148,7 +148,8 @@ def test_no_hostile_value_becomes_syntax(flag):
                 name = flag.variables[0]
                 try_value([], {**environ, name: value}, f"environment variable {name}")
     if flag.kind in (kinds.PORT, kinds.MARK, kinds.TABLE, kinds.PID, kinds.DURATION, kinds.LOOPBACK):
-        assert all(re.fullmatch(r"[1-9][0-9]*", value) for value in accepted), accepted
+        number = r"0[xX][0-9a-fA-F]+|[1-9][0-9]*" if flag.kind is kinds.MARK else r"[1-9][0-9]*"
+        assert all(re.fullmatch(number, value) for value in accepted), accepted
     if flag.field in ("exclude_interfaces", "virtual_interfaces"):
         assert "eth0" in accepted
         items = {item for value in accepted for item in kinds.split_list(value)}  # without the blanks around them
