@@ -14,7 +14,6 @@ from netinit.kernel.snapshot import bpf
 from netinit.options import Options
 from netinit.pods import verify as verification
 from netinit.pods.apply import Outcome, apply, remove
-from netinit.pods.verify import verify
 from netinit.questions.plan_comparison import Judgement, Report
 from netinit.rules.model import EMPTY_PLAN
 
@@ -44,7 +43,7 @@ def verify_by_cgroup(options: Options, cgroup: tuple[str, str], known: Judgement
     """As `verify`; the pod's cgroup is given by its folder and path, since the agent sees none of the pod's processes."""
     machine = Machine()
     machine.stays, machine.cgroup = True, cgroup
-    return verify(options, machine, known=known)
+    return verification.verify(options, machine, known=known)
 
 
 def look_again(pods: Iterable[tuple[Options, tuple[str, str], Judgement | None]]) -> list[Report | None]:
