@@ -165,6 +165,10 @@ class Backend(ABC):
         Raises BackendUnavailableError if the backend cannot work here, LockedError.
         """
 
+    def keep(self, change: Change) -> Change:
+        """Return the change, not yet committed, with what undoes it once it is; without it `roll_back` only undoes a part."""
+        return change
+
     @abstractmethod
     def commit(self, change: Change) -> None:
         """Commit the change; after an error call `roll_back`, since part of it may be in the kernel.

@@ -16,7 +16,6 @@ from netinit.rules.nft import DIALECT, TABLE_NAMES, Steps, model_name, plan_tabl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-
     from netinit.backends.nft_messages import Part
     from netinit.base.netlink_attributes import NftChain
     from netinit.base.snapshot import Snapshot
@@ -55,29 +54,20 @@ class NftState(State):
 
         return {DIALECT: render_live(self.tables)}
 
-    def make_change(
-        self, plan: Plan, deleted: list[str] | tuple[str, ...], wanted: dict[str, Steps], records: dict[str, str]
-    ) -> NftChange:
+    def make_change(self, plan: Plan, deleted: tuple[str, ...], wanted: dict[str, Steps], records: dict[str, str]) -> NftChange:
         """Return the transaction that deletes tables, then adds the wanted ones; `records`: their comments."""
         from netinit.backends.nft_messages import delete_tables, write_tables
 
-        change = NftChange(
-            scripts={}, before=self, plan=plan,
-            parts=(*delete_tables(deleted), *write_tables(wanted, comments=self.comments, records=records)),
-        )  # fmt: skip
-        if not (deleted and change.parts):
-            return change
-        from netinit.backends.nft_tables import keep
-
-        saved, unread = keep(self.tables)
-        return change.replace(saved=saved, unread=unread)
+        parts = (*delete_tables(deleted), *write_tables(wanted, comments=self.comments, records=records))
+        return NftChange(scripts={}, before=self, plan=plan, parts=parts)
 
 
 class NftChange(Change):
     """A transaction: its messages, and the tables to roll back to."""
 
+    before: NftState
     parts: tuple[Part, ...]
-    saved: TableDump | None = None  # set by `before`; None: no table existed, or `unread` says why it was not read
+    saved: TableDump | None = None  # set by `keep`; None: no table existed, or `unread` says why it was not read
     unread: str = ""
 
 
@@ -114,7 +104,7 @@ class NftComparison(Comparison):
             wrong |= {recording} if list_comments(self.state.tables).get(recording, "") != record else set()
         wanted = {name: chains for name, chains in self.steps.items() if force or name in wrong}
         # Delete only what exists: a deletion makes the kernel wait for all readers, some 15 ms.
-        deleted = [name for name in self.state.tables if name in wanted or name not in self.steps]
+        deleted = tuple([name for name in self.state.tables if name in wanted or name not in self.steps])
         return self.state.make_change(self.plan, deleted, wanted, {recording: record})
 
     def committed(self) -> dict[str, str]:
@@ -146,6 +136,15 @@ class NftablesBackend(Backend):
         foreign = any(one.table not in tables if one.family == INET else one.family not in OF_IPTABLES for one in chains)
         return NftState(tables=tables, chains=own, comments=self._comments, ours=bool(tables), foreign=foreign, snapshot=snapshot)
 
+    def keep(self, change: Change) -> NftChange:
+        change = of_kind(change, NftChange)
+        if not (change.parts and change.before.tables):
+            return change
+        from netinit.backends.nft_tables import keep
+
+        saved, unread = keep(change.before.tables)
+        return change.replace(saved=saved, unread=unread)
+
     def commit(self, change: Change) -> None:
         if parts := of_kind(change, NftChange).parts:
             _commit(parts)
@@ -154,8 +153,9 @@ class NftablesBackend(Backend):
         from netinit.backends.nft_tables import restore
 
         change = of_kind(change, NftChange)
-        parts = restore(self.observe().tables, change.saved, change.unread)
-        if parts:
+        if change.before.tables and not (change.saved or change.unread):
+            return  # nothing was kept, for the last step of a run: the kernel makes all of it or nothing
+        if parts := restore(self.observe().tables, change.saved, change.unread):
             _commit(parts)
 
     def find_unsupported(self, plan: Plan) -> Unsupported:

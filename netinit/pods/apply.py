@@ -140,7 +140,7 @@ def remove(options: Options, *, locked: bool = False, machine: Machine = HERE, s
             for backend, _ in removals:
                 run.hold(backend.lock())
             for backend, change in removals:
-                commit(run, backend, change)
+                commit(run, backend, change, last=len(removals) == 1 and not steps)
             route(run, steps, machine)  # after the rules: otherwise packets they mark would be misrouted
         return Outcome(backend=", ".join([holder.backend.name for holder in holders]), changed=bool(steps or holders), rules={})
 

@@ -209,9 +209,10 @@ def activate(run: Transaction, machine: Machine, family: int, table: str) -> tup
     return (f"{name} was dormant: the kernel evaluated none of its rules; it is active now",)
 
 
-def commit(run: Transaction, backend: Backend, change: Change) -> None:
-    """Commit a change of rules as a step of the transaction."""
-    run.do_in_parts(backend.name, lambda: backend.commit(change), lambda: backend.roll_back(change))
+def commit(run: Transaction, backend: Backend, change: Change, *, last: bool = False) -> None:
+    """Commit a change of rules as a step of the transaction; `last`: no step follows, so that only a part of it is ever undone."""
+    kept = change if last else backend.keep(change)
+    run.do_in_parts(backend.name, lambda: backend.commit(kept), lambda: backend.roll_back(kept))
 
 
 def route(run: Transaction, steps: Sequence[RouteChange], machine: Machine) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from netinit.base.errors import ApplyError, BackendUnavailableError, KernelFeatu
 from netinit.kernel import run as programs
 from netinit.lab import APP_ID, PROXY_ID
 from netinit.options import Options
+from netinit.pods.apply import apply as apply_rules
+from netinit.pods.apply import remove as remove_rules
 from netinit.rules.model import Plan
 from netinit.rules.nft import render_script
 from programming import run_tool
@@ -310,6 +312,47 @@ def test_a_refused_rule_changes_nothing_and_is_named(inside, monkeypatch):
     monkeypatch.setattr("netinit.kernel.modules.can_help", lambda _: False)
     with pytest.raises(KernelFeatureError, match=wanted):
         backend.commit(change.replace(parts=(*change.parts[:at], broken, *change.parts[at + 1 :])))
+    assert describe_state(inside) == before
+
+
+def test_a_planned_table_stays_where_the_one_that_is_missing_beside_it_is_refused(inside):
+    apply(SIMPLE)
+    nft(inside, "delete table inet istio-proxy-filter")
+    backend, before = NftablesBackend(), describe_state(inside)
+    change = backend.keep(backend.observe().compare(SIMPLE).change())
+    nft(inside, "add table inet istio-proxy-filter")
+    nft(inside, "add chain inet istio-proxy-filter input { type filter hook output priority 0; }")  # another one of that name
+    with pytest.raises(ApplyError):
+        backend.commit(change)
+    nft(inside, "delete table inet istio-proxy-filter")
+    backend.roll_back(change)
+    assert describe_state(inside) == before
+
+
+def test_a_removal_reads_what_it_removes_only_where_a_later_step_could_fail(inside, monkeypatch):
+    """Elements of long lists take longer to read than to delete."""
+    apply(SIMPLE)
+    before = describe_state(inside)
+    monkeypatch.setattr("netinit.backends.nft_tables.dump_tables", lambda *_, **__: pytest.fail("it was read"))
+    backend = NftablesBackend()
+    change = backend.observe().removal(SIMPLE)
+    backend.roll_back(change)  # of a step that the kernel refused
+    assert describe_state(inside) == before
+    remove_rules(Options())
+    assert tables(inside) == []
+
+
+def test_a_removal_whose_routes_stay_leaves_the_rules_too(inside, monkeypatch):
+    networks = [f"10.{one // 256}.{one % 256}.0/24" for one in range(300)]
+    apply_rules(Options.from_argv(["-m", "TPROXY", "--native-nftables", "-i", "*", "-b", "*", "-x", ",".join(networks)]))
+    before = describe_state(inside)
+
+    def refuse(*_):
+        raise ApplyError("no memory")
+
+    monkeypatch.setattr("netinit.backends.routes.make_one", refuse)
+    with pytest.raises(ApplyError, match="no memory"):
+        remove_rules(Options())
     assert describe_state(inside) == before
 
 
