@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from pathlib import Path
 
@@ -144,6 +145,7 @@ FORMS = {
     "nft list ruleset at a prompt": f"root@pod:/# nft list ruleset\n{iptables_nft()}root@pod:/# \n",
     "nft list ruleset quoted": indented(iptables_nft(), "> "),
     "nft -a list ruleset": iptables_nft().replace("return\n", "return # handle 12\n").replace("{\n", "{ # handle 3\n"),
+    "nft list table at a prompt, several times": "".join(f"root@pod:/# nft list table\ntable {one}" for one in re.split(r"^table ", native(), flags=re.MULTILINE) if one),
     "nft's native tables": native(),
 }  # fmt: skip
 
@@ -561,7 +563,7 @@ WRITING = """table ip mine {
     ],
 )  # fmt: skip
 def test_what_rules_of_nft_write_copy_or_leave_to_chance_is_read_as_the_kernel_does_it(to, says, as_objects):
-    objects, _ = read_listing(WRITING)
+    objects = read_listing(WRITING)
     text = json.dumps({"nftables": objects}) if as_objects else WRITING
     assert says in explain_connection([read_rules([("pasted", text)])], Question(to=to)).sentence
 
