@@ -601,3 +601,15 @@ def test_a_dump_is_judged_by_what_becomes_of_captured_packets_as_a_live_pod_is(s
     found = verify_dump(read_rules([("pasted", tables + text)]), strict=False)
     assert tuple([one.kind for one in found.differences]) == kinds
     assert any("beside the foreign ones" in note for note in found.notes) or kinds or "mark" not in situation
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "told"),
+    [
+        ("TPROXY --on-port 15006 --on-ip 127.0.0.1 --tproxy-mark 0x1/0xffffffff", None, True), ("ACCEPT", None, False), ("MARK --set-xmark 0x1/0xffffffff", None, False),
+        ("TPROXY --on-port 15006 --on-ip 127.0.0.1 --tproxy-mark 0x1/0xffffffff", Options(inbound_ports="80"), False),
+    ],
+)  # fmt: skip
+def test_of_rules_with_tproxy_alone_it_is_said_that_a_listing_lacks_their_route(target, options, told):
+    text = f"*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j {target}\nCOMMIT\n"
+    assert (pasted_rules.NO_ROUTE in read_rules([("f", text)], options).warnings) is told
