@@ -5,8 +5,11 @@
 mutmut's operators make the changes. One run of all tests learns which tests run which functions, in whatever process: a probe
 at the start of each function writes that down (`mutants/learned`; delete it to learn again). Then each change is tried in
 a pytest of its own by the tests that run its function, the most specific first: those in the file that has the module's name, then
-those that run the fewest functions. Survivors
-are tried again in the end, by more tests. A run that was stopped goes on where `mutants/found.json` ends; delete it to begin anew.
+those that run the fewest functions. Survivors are tried again in the end, by more tests. A run that was stopped goes on where
+`mutants/found.json` ends; delete it to begin anew.
+
+Forks of one pytest would save the import of pytest, a quarter of a second for each change, and no more: whatever may have read the changed module
+has to be imported after the change, by the tests as by the commands that they start.
 
 Learning and trying happen in mount, PID and network namespaces of their own, in which netinit/ has the probes or the change, everything
 else is read-only and /tmp and /run are empty: a changed condition may be the one that keeps the machine alone.

@@ -50,7 +50,7 @@ from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.model import OWNED_CHAINS, Plan
 from netinit.rules.nft.listing_objects import read_objects
-from netinit.rules.nft.listing_text import BEGINS, read_listing
+from netinit.rules.nft.listing_text import BEGINS, NOT_IN_FORCE, read_listing
 from netinit.rules.targets import Capture, Jump
 from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan, map_chains, with_plan
@@ -191,7 +191,7 @@ def _read_text(text: str) -> tuple[PastedListings | tuple[Snapshot, int], bool]:
 
 def _read_as_it_is(text: str) -> PastedListings | tuple[Snapshot, int]:
     form = _choose_form(text)
-    return _read_nft(text, form) if form in (NFT, NFT_JSON) else read_pasted(text)
+    return _read_nft(text) if form in (NFT, NFT_JSON) else read_pasted(text)
 
 
 def _choose_form(text: str) -> str:
@@ -204,7 +204,7 @@ def _choose_form(text: str) -> str:
     if not form and _XML.search(text):
         raise ParseError(f"it is what iptables-xml prints; {FORM}")
     if not form and _NFT_INPUT.search(text):
-        raise ParseError("it is input for nft, and not what is in force; give what `nft list ruleset` prints")
+        raise ParseError(NOT_IN_FORCE)
     if not form:
         raise ParseError(f"{_EMPTY if text.strip() else 'it is empty'}; {FORM}, or `nft list ruleset`")
     return form
@@ -238,17 +238,15 @@ def _close_rule(one: LoadedRule, known: Mapping[str, LoadedChain]) -> LoadedRule
 # ---- nft -------------------------------------------------------------------------------------------------------------------
 
 
-def _read_nft(text: str, form: str) -> tuple[Snapshot, int]:
-    if form == NFT_JSON:
-        begins = _OBJECTS.search(text)
+def _read_nft(text: str) -> tuple[Snapshot, int]:
+    if begins := _OBJECTS.search(text):
         try:
-            found, _ = json.JSONDecoder().raw_decode(text, begins.start() if begins else 0)
+            found, _ = json.JSONDecoder().raw_decode(text, begins.start())
         except (ValueError, RecursionError) as error:
             what = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is cut off, or no JSON: {error}"
             raise ParseError(f"{what}; give all that `nft -j list ruleset` prints") from None
         return read_objects(next(iter(found.values())))
-    objects, _ = read_listing("\n".join(clean(text)))
-    return read_objects(objects)
+    return read_objects(read_listing("\n".join(clean(text))))
 
 
 def _dump_of_nft(name: str, snapshots: Sequence[Snapshot]) -> Dump:

@@ -297,8 +297,8 @@ def _undo_tunnel(rules: Rules, options: SettledOptions, minor: int) -> None:
 
 
 def _undo_loopback_marks(rules: Rules) -> None:
-    rules[MANGLE, OUTPUT] = [rule for rule in rules.get((MANGLE, OUTPUT), ()) if ON_LOOPBACK not in rule.matches]
-    rules[MANGLE, ISTIO_INBOUND] = [rule for rule in rules.get((MANGLE, ISTIO_INBOUND), ()) if BACK not in rule.matches]
+    rules[MANGLE, OUTPUT] = [rule for rule in rules[MANGLE, OUTPUT] if ON_LOOPBACK not in rule.matches]
+    rules[MANGLE, ISTIO_INBOUND] = [rule for rule in rules[MANGLE, ISTIO_INBOUND] if BACK not in rule.matches]
 
 
 def _close(rules: Rules) -> None:
@@ -314,8 +314,7 @@ def closing(target: Any) -> Any:
 
 def _undo_connection_marks(rules: Rules, options: SettledOptions, minor: int) -> None:
     for place in ((MANGLE, PREROUTING), (MANGLE, OUTPUT), (MANGLE, ISTIO_INBOUND)):
-        its = rules.get(place, ())
-        rules[place] = [rule for rule in its if not any(isinstance(match, Mark) for match in rule.matches)]
+        rules[place] = [rule for rule in rules[place] if not any(isinstance(match, Mark) for match in rule.matches)]
     for index, rule in enumerate(rules.get((MANGLE, ISTIO_TPROXY), ())):
         if isinstance(rule.target, Tproxy):
             rules[MANGLE, ISTIO_TPROXY][index] = rule.replace(target=rule.target.replace(port=options.outbound_port))

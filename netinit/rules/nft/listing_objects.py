@@ -7,6 +7,7 @@ fails for a single object: a dump is written by whatever version of nft, and per
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import pack
@@ -722,8 +723,9 @@ def read_objects(objects: Sequence[object]) -> tuple[Snapshot, int]:
             raise ParseError(f"{shorten(json.dumps(item), MAX_SHOWN)} is no object of `nft -j list ruleset`")
         if isinstance(body, Mapping):
             bodies.setdefault(str(kind), []).append(body)
-    for body in bodies.get("table", ()):
-        reading.tables.append(_table(body))
+    reading.tables += map(_table, bodies.get("table", ()))
+    if twice := next((name for name, number in Counter(map(str, reading.tables)).items() if number > 1), ""):
+        raise ParseError(f"the table {shorten(twice)} is there twice; give one state of it")
     for body in bodies.get("chain", ()):
         reading.chains.append(_chain(body))
     listed = [*bodies.get("set", ()), *bodies.get("map", ())]

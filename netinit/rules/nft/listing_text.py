@@ -12,11 +12,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.base.sanitize import shorten
+from netinit.base.sanitize import quote, shorten
 from netinit.rules.model import PRIORITIES
 from netinit.rules.nft.listing_objects import METAS, UNKNOWN, NotUnderstoodError
 
 BEGINS = re.compile(r"^[ \t]*table[ \t]+(?:ip6?|inet|bridge|arp|netdev)[ \t]+[^\s{}\"#;]+[ \t]*\{", re.MULTILINE)
+_CHANGE = re.compile(
+    r"""^[ \t]*(?:nft[ \t]+)?(?:(?:add|create|insert|replace)[ \t]+(?:chain|rule|element|set|map)[ \t]|include[ \t]+"
+    |(?P<deletes>(?:flush|delete|destroy)[ \t]+(?:ruleset|table|chain|rule|element|set|map)\b)).*""",
+    re.MULTILINE | re.VERBOSE,
+)
+NOT_IN_FORCE = "it is input for nft, and not what is in force; give what `nft list ruleset` prints"
 _TOKEN = re.compile(
     r"""[ \t\r]+ | (?P<comment>\#[^\n]*) | (?P<string>"[^"\n]*") | (?P<end>[\n;]) | (?P<sign>==|!=|<=|>=|<<|>>|[{}(),<>&|^=!])
     | (?P<word>[^\s{}(),;=!<>&|^"\#]+) | (?P<other>.)""",
@@ -50,23 +56,27 @@ class _Token:
         return self.kind == "string"
 
 
-def read_listing(text: str, first_line: int = 1) -> tuple[list[dict[str, Any]], int]:
-    """Return the objects of the tables at the beginning of a text, and where the last table ends. Raises ParseError.
-
-    `first_line`: the number of the text's first line, for errors.
-    """
+def read_listing(text: str) -> list[dict[str, Any]]:
+    """Return the objects of the tables in a text, whatever stands around them but a command that changes rules. Raises ParseError."""
     found: list[dict[str, Any]] = []
-    at, line = 0, first_line
+    at, line = 0, 1
     while begins := BEGINS.search(text, at):
-        between = text[at : begins.start()]
-        if at and any(one.strip() and not one.strip().startswith("#") for one in between.split("\n")):
-            break  # something else follows the tables
-        line += between.count("\n")
-        tokens, end = _tokens_of_table(text, begins.start(), line)
-        line += text.count("\n", begins.start(), end)
+        around = text[at : begins.start()]
+        _refuse_changes(around, line, has_tables=bool(found))
+        line += around.count("\n")
+        tokens, at = _tokens_of_table(text, begins.start(), line)
+        line += text.count("\n", begins.start(), at)
         found += _TableReader(tokens).read()
-        at = end
-    return found, at
+    _refuse_changes(text[at:], line, has_tables=bool(found))
+    return found
+
+
+def _refuse_changes(around: str, line: int, *, has_tables: bool) -> None:
+    """Raise ParseError if text outside of tables changes rules: that before all tables may delete, as configuration files do."""
+    for change in _CHANGE.finditer(around):
+        if has_tables or not change["deletes"]:
+            number = line + around.count("\n", 0, change.start())
+            raise ParseError(f"line {number}: {quote(shorten(change.group().strip(), 80))}: {NOT_IN_FORCE}")
 
 
 def _tokens_of_table(text: str, start: int, line: int) -> tuple[list[_Token], int]:

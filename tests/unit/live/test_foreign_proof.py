@@ -36,7 +36,7 @@ def theirs(hook, *rules, kind="filter", priority=-300, policy="accept", more="")
 
 
 def read(text):
-    return read_objects(read_listing(text)[0])[0]
+    return read_objects(read_listing(text))[0]
 
 
 def find(text, *, made=PLAN, answers=None, expressions=b"", **host):
@@ -209,7 +209,7 @@ def test_answers_are_translated_back_to_the_destination_that_a_rule_wrote_withou
 
 @pytest.mark.parametrize(("text", "lines"), [("tcp dport 80 accept", [OUT.format(":80")]), ("udp dport 53 accept", [])])
 def test_a_foreign_rule_that_copies_captured_packets_is_a_warning(text, lines):
-    objects, _ = read_listing(theirs("output", text))
+    objects = read_listing(theirs("output", text))
     objects[-1]["rule"]["expr"][-1] = {"dup": {"addr": "10.9.9.9"}}
     copying = read_objects(objects)[0].rules[0].expressions
     rule = "`-p tcp -m tcp --dport 80 -j [dup to 10.9.9.9]`"

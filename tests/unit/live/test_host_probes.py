@@ -34,7 +34,7 @@ def node(text=TEXT, *, routes=(), rules=()):
     usual = [TableRoute(family=one.number, table=MAIN, kind=UNICAST, destination=(0, 0), hops=(2,)) for one in FAMILIES]
     own = TableRoute(family=IPV4.number, table=LOCAL, kind=2, destination=(number_of("10.77.0.1"), 32), hops=(2,))
     lookups = [RoutingRule(family=one.number, priority=at, action=LOOK_UP, table=table) for one in FAMILIES for at, table in ((20, LOCAL), (32766, MAIN))]
-    snapshot, _ = read_objects(read_listing(text)[0])
+    snapshot, _ = read_objects(read_listing(text))
     return snapshot.replace(
         links=links, addresses=addresses, routes=(*usual, own, *routes), routing_rules=tuple(sorted([*rules, *lookups], key=lambda rule: rule.priority))
     )  # fmt: skip

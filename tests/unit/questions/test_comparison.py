@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from netinit.questions.comparison import MAX_SHOWN, render_text
+from netinit.base.errors import ParseError
+from netinit.options import Options
+from netinit.questions.comparison import MAX_SHOWN, THIS_HOST, compare_with_plan, render_text
+from netinit.questions.rule_sources import find_planned
 
 CHANGE = {"who": ["TCP outbound"], "before": "captured", "after": "direct", "because_before": "", "because_after": "no rule", "example": "TCP to 192.0.2.1:80"}
 PAIR = {"name": "web", "result": "different", "families": ["IPv4", "IPv6"], "differences": [], "unseen": []}
@@ -38,3 +43,17 @@ def test_a_change_is_shown_before_and_after_with_its_reason_and_what_is_not_show
     assert text.splitlines()[-1] == "2 pods: 1 equal, 1 not"
     assert str(render_text([{**PAIR, "result": one} for one in ("equal", "only after", "equal", "equal", "unknown")], full=True)).splitlines()[-1] == "5 pods: 3 equal, 2 not"
     assert str(render_text([{**PAIR, "differences": [CHANGE] * (MAX_SHOWN + 1)}], full=True)).count("example:") == MAX_SHOWN + 1
+
+
+@pytest.mark.parametrize(
+    ("words", "known", "whose"),
+    [([], False, "the plan of the options that the rules show"), (["-b", "81"], False, "the plan of the recorded options"), (["-b", "81"], True, "the plan")],
+)
+def test_live_rules_are_compared_with_the_plan_of_the_options_that_they_should_have_or_show(words, known, whose):
+    there, wanted = (find_planned(Options.from_argv(["-i", "*", "--ipv6", "on", *more])) for more in (["-b", "80"], words or ["-b", "80"]))
+    live = replace(there, rules=replace(there.rules, wanted=wanted.rules.made_by if words else None))
+    pair = compare_with_plan(live, known=known)
+    assert (pair.name, pair.after, pair.routing, pair.before.notes) == (f"{whose} and the live rules", live, (), (THIS_HOST,))
+    assert pair.before.rules.rulesets == wanted.rules.rulesets
+    with pytest.raises(ParseError, match="the rules do not show any: give them, or the pod with --pod"):
+        compare_with_plan(replace(there, rules=replace(there.rules, options={}, wanted=None)), known=known)

@@ -11,7 +11,7 @@ from netinit.inject.adding.config import load_config
 from netinit.inject.adding.places import Files
 from netinit.inject.adding.settings import Settings
 from netinit.questions.canary_fields import find_field_problems
-from netinit.questions.canary_rules import find_rule_problems, refuses_to_start
+from netinit.questions.canary_rules import find_rule_problems, find_unreadable_arguments, refuses_to_start
 from netinit.questions.configuration_check import find_template_problems, try_canaries, warnings_of
 
 TEMPLATE = """\
@@ -57,6 +57,14 @@ def test_rules_that_no_pod_could_run_with_refuse_the_configuration(arguments, va
 
 def test_an_option_that_only_istios_program_knows_is_no_error():
     assert all(not one.problem for one in try_canaries(of([*INNOCENT, "--unheard-of", "x"]), Settings()))
+
+
+@pytest.mark.parametrize("split", [0, 1, 3, 5])
+def test_an_option_that_only_istios_program_knows_is_no_error_in_the_command_or_its_arguments(split):
+    words = ["istio-iptables", "--unheard-of", "x", "-b", "80"]
+    assert find_unreadable_arguments({"name": "i", "command": words[:split], "args": words[split:]}) == []
+    (found,) = find_unreadable_arguments({"name": "i", "command": words[:split], "args": [*words[split:], "-z", "0"]})
+    assert found.startswith("its init container i would not start: -z: '0' is not a port")
 
 
 def test_rules_that_some_pods_cannot_run_with_refuse_these_pods():

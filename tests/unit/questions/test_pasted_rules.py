@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from pathlib import Path
 
@@ -144,6 +145,7 @@ FORMS = {
     "nft list ruleset at a prompt": f"root@pod:/# nft list ruleset\n{iptables_nft()}root@pod:/# \n",
     "nft list ruleset quoted": indented(iptables_nft(), "> "),
     "nft -a list ruleset": iptables_nft().replace("return\n", "return # handle 12\n").replace("{\n", "{ # handle 3\n"),
+    "nft list table at a prompt, several times": "".join(f"root@pod:/# nft list table\ntable {one}" for one in re.split(r"^table ", native(), flags=re.MULTILINE) if one),
     "nft's native tables": native(),
 }  # fmt: skip
 
@@ -561,7 +563,7 @@ WRITING = """table ip mine {
     ],
 )  # fmt: skip
 def test_what_rules_of_nft_write_copy_or_leave_to_chance_is_read_as_the_kernel_does_it(to, says, as_objects):
-    objects, _ = read_listing(WRITING)
+    objects = read_listing(WRITING)
     text = json.dumps({"nftables": objects}) if as_objects else WRITING
     assert says in explain_connection([read_rules([("pasted", text)])], Question(to=to)).sentence
 
@@ -599,3 +601,15 @@ def test_a_dump_is_judged_by_what_becomes_of_captured_packets_as_a_live_pod_is(s
     found = verify_dump(read_rules([("pasted", tables + text)]), strict=False)
     assert tuple([one.kind for one in found.differences]) == kinds
     assert any("beside the foreign ones" in note for note in found.notes) or kinds or "mark" not in situation
+
+
+@pytest.mark.parametrize(
+    ("target", "options", "told"),
+    [
+        ("TPROXY --on-port 15006 --on-ip 127.0.0.1 --tproxy-mark 0x1/0xffffffff", None, True), ("ACCEPT", None, False), ("MARK --set-xmark 0x1/0xffffffff", None, False),
+        ("TPROXY --on-port 15006 --on-ip 127.0.0.1 --tproxy-mark 0x1/0xffffffff", Options(inbound_ports="80"), False),
+    ],
+)  # fmt: skip
+def test_of_rules_with_tproxy_alone_it_is_said_that_a_listing_lacks_their_route(target, options, told):
+    text = f"*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j {target}\nCOMMIT\n"
+    assert (pasted_rules.NO_ROUTE in read_rules([("f", text)], options).warnings) is told

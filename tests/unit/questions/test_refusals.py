@@ -93,6 +93,7 @@ def pod(container=None, *, kind="containers", **more):
 
 QUANTITY = "must be a quantity from 0, such as 100m or 128Mi"
 LABEL = "must be at most 63 letters, digits, '-', '_', '.', with a letter or digit at each end"
+COUNTS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 VARIABLE = "is not a variable's name: it must be of printable ASCII characters but ="
 
 
@@ -105,6 +106,10 @@ VARIABLE = "is not a variable's name: it must be of printable ASCII characters b
         (pod({"livenessProbe": {"timeoutSeconds": -1, "periodSeconds": 0}}, kind="initContainers"), ["container web: livenessProbe.timeoutSeconds: -1 must not be negative"]),
         (pod({"resources": {"limits": {"cpu": "1x", "memory": "128Mi"}, "requests": {"cpu": -1}}}), [f"container web: resources.requests.cpu: -1 {QUANTITY}", f"container web: resources.limits.cpu: '1x' {QUANTITY}"]),
         (pod({"resources": {"limits": {"cpu": "100m"}, "requests": {"cpu": "0.1", "memory": "1Gi"}}}), []),
+        (pod({"resources": {"limits": {"cpu": "0", "memory": 0}, "requests": {"cpu": 0, "memory": "0Mi"}}}), []),
+        (pod({"livenessProbe": dict.fromkeys(COUNTS, 0)}), []), (pod({"startupProbe": dict.fromkeys(COUNTS, -1)}), [f"container web: startupProbe.{count}: -1 must not be negative" for count in COUNTS]),
+        (pod({"ports": [{"containerPort": port} for port in (1, 65535)]}), []),
+        (pod({"ports": [{"containerPort": port} for port in (0, 65536, "80")]}), [f"container web: ports[{at}].containerPort: {shown} must be a port from 1 to 65535" for at, shown in enumerate((0, 65536, "'80'"))]),
     ],
     ids=str,
 )  # fmt: skip

@@ -8,11 +8,13 @@ import pytest
 
 from core import plan
 from goldens import BEHAVIOURS, options_of
-from netinit.base.net import IPV4
+from netinit.base.net import IPV4, Network
 from netinit.base.netlink_attributes import split_attributes
 from netinit.base.snapshot import INET
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.matches.context import AddressType
+from netinit.rules.matches.packet import Destination, InInterface, Port, Source
 from netinit.rules.nft import EncodedTable, are_equal
 from netinit.rules.rule_builder import RuleBuilder, expression, settle
 from plan_snapshot import encode_plan, snapshot_of
@@ -60,6 +62,19 @@ def test_counters_and_the_numbers_of_sets_do_not_count():
     renumbered = settle(block, lambda name: {b"__set0": b"__set123"}[name])
     assert renumbered != block
     assert settle(renumbered, lambda name: {b"__set123": b"__set0"}[name]) == block
+
+
+@pytest.mark.parametrize(
+    ("match", "key_type"),
+    [
+        (Destination(networks=(Network.parse("10.0.0.0/8"), Network.parse("192.0.2.1/32"))), 7), (Source(networks=(Network.parse("2001:db8::/32"), Network.parse("::1/128"))), 8),
+        (Port(protocol="udp", ports=(53, 5353)), 13), (AddressType(side="source", types=("LOCAL", "BROADCAST")), 21), (InInterface(names=("lo", "eth0")), 41),
+    ],
+)  # fmt: skip
+def test_a_set_has_the_type_in_which_nft_lists_what_it_holds(match, key_type):
+    builder = RuleBuilder(INET, [])
+    match.express(builder)
+    assert [one.key_type for one in builder.sets] == [key_type]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from struct import pack
 
 import pytest
@@ -57,7 +58,7 @@ def read(objects, family=IPV4):
 )  # fmt: skip
 def test_a_rule_of_text_means_what_nft_means_by_it(rule, meaning):
     text = f"table ip t {{\n\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\t{rule}\n\t}}\n}}\n"
-    assert read(read_listing(text)[0]) == ([meaning], rule.startswith("xt"))
+    assert read(read_listing(text)) == ([meaning], rule.startswith("xt"))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_a_statement_of_any_form_is_read_or_kept_as_what_is_not_understood(row):
     rule, *meaning = row
     other = "\tchain other {\n\t\treturn\n\t}\n"
     text = f"table ip t {{\n{other}\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\t{rule}\n\t}}\n}}\n"
-    snapshot, hidden = read_objects(read_listing(text)[0])
+    snapshot, hidden = read_objects(read_listing(text))
     (base,) = load_snapshot(snapshot).foreign[IPV4]
     assert ([one.text for one in base.chain.rules], hidden) == (meaning, rule.startswith("xt"))
 
@@ -158,9 +159,42 @@ def test_what_else_is_in_a_table_is_passed_over_and_a_dormant_table_decides_noth
 	}
 """
     text = f"table ip t {{\n{more}\n{others}\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\tip saddr . tcp dport @s drop\n\t}}\n}}\n"
-    assert read(read_listing(text)[0]) == ([] if more else ["-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DROP"], 0)
+    assert read(read_listing(text)) == ([] if more else ["-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j DROP"], 0)
     with pytest.raises(ParseError):
         read_listing("table ip t {\n\tcounter k")
+
+
+@pytest.mark.parametrize("between", ["", "\n\n", "# what comes now\n", "root@pod:/# nft list table ip b\n", "```\nand then:\n```\n", "  add up\n"])
+def test_the_tables_of_a_text_are_all_read_whatever_stands_around_them(between):
+    tables = [f"table ip {name} {{\n\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\ttcp dport {port} drop\n\t}}\n}}\n" for name, port in (("a", 80), ("b", 81))]
+    found = read(read_listing(f"{between}{tables[0]}{between}{tables[1]}{between}"))
+    assert found == (["-p tcp -m tcp --dport 80 -j DROP", "-p tcp -m tcp --dport 81 -j DROP"], 0)
+    lines = 2 * between.count("\n") + tables[0].count("\n")
+    with pytest.raises(ParseError, match=f"^line {lines + 2}: .* a quote does not close"):
+        read_listing(f'{between}{tables[0]}{between}table ip b {{\n\tcomment "x\n}}\n')
+
+
+@pytest.mark.parametrize("change", ["add rule ip a c drop", "nft insert rule ip a c drop", "\tcreate chain ip a d", "replace rule ip a c handle 2 drop", "add element ip a s { 80 }", "add  map ip a m", 'include "b.nft"'])
+def test_a_command_that_adds_rules_to_tables_is_refused_wherever_it_stands(change):
+    for text, line in ((f"{change}\ntable ip a {{\n}}\n", 1), (f"table ip a {{\n}}\n\n{change}\n", 4), (f"table ip a {{\n}}\n# x\n{change}\ntable ip b {{\n}}\n", 4)):
+        with pytest.raises(ParseError) as error:
+            read_listing(text)
+        assert str(error.value) == f"line {line}: {json.dumps(change.strip())}: it is input for nft, and not what is in force; give what `nft list ruleset` prints"
+
+
+@pytest.mark.parametrize("deletion", ["flush ruleset", "flush chain ip a c", "nft delete table ip a", "destroy set ip a s"])
+def test_a_deletion_is_what_configuration_files_begin_with_and_is_refused_behind_a_table(deletion):
+    assert [*map(list, read_listing(f"#!/usr/sbin/nft -f\n{deletion}\ntable ip a {{\n}}\n"))] == [["table"]]
+    for text in (f"table ip a {{\n}}\n{deletion}\n", f"table ip a {{\n}}\n{deletion}\ntable ip b {{\n}}\n"):
+        with pytest.raises(ParseError, match=f'^line 3: "{deletion}": it is input for nft'):
+            read_listing(text)
+
+
+def test_a_table_that_is_there_twice_is_refused_since_one_of_its_states_is_over():
+    for objects in (read_listing("table ip t {\n}\n" * 2), CHAIN * 2):
+        with pytest.raises(ParseError, match=r"^the table ip t is there twice; give one state of it$"):
+            read_objects(objects)
+    assert len(read_objects(read_listing("table ip t {\n}\ntable ip6 t {\n}\n"))[0].tables) == 2
 
 
 @pytest.mark.parametrize("right", [[1, 5], [5, 1]])
@@ -194,7 +228,7 @@ def test_an_extension_of_iptables_is_a_match_or_a_target_by_its_name_alone(expre
 )  # fmt: skip
 def test_a_rejection_by_the_icmp_of_one_family_is_about_this_family_alone(table, rule, of_ipv4, of_ipv6):
     text = f"table {table} t {{\n\tchain c {{\n\t\ttype filter hook output priority 0; policy accept;\n\t\t{rule}\n\t}}\n}}\n"
-    found = [read(read_listing(text)[0], family)[0] for family in (IPV4, IPV6)]
+    found = [read(read_listing(text), family)[0] for family in (IPV4, IPV6)]
     assert found == [[f"-j REJECT --reject-with {one}"] if one else [] for one in (of_ipv4, of_ipv6)]
 
 
@@ -347,12 +381,12 @@ def test_a_translation_in_a_table_of_both_families_is_of_the_one_that_it_names(s
     """For packets of the other the expression does nothing (nft_nat_inet_eval)."""
     rules = "".join(f"\t\t{one}\n" for one in statements)
     text = f"table inet t {{\n\tchain c {{\n\t\ttype nat hook output priority -100; policy accept;\n{rules}\t}}\n}}\n"
-    assert [read(read_listing(text)[0], family)[0] for family in (IPV4, IPV6)] == [of_ipv4, of_ipv6]
+    assert [read(read_listing(text), family)[0] for family in (IPV4, IPV6)] == [of_ipv4, of_ipv6]
 
 
 def test_what_a_rule_does_before_it_names_a_family_it_does_to_both():
     text = "table inet t {\n\tchain c {\n\t\ttype filter hook prerouting priority -150; policy accept;\n\t\tmeta mark set 7 tproxy ip to :9\n\t}\n}\n"
-    found = [read(read_listing(text)[0], family)[0] for family in (IPV4, IPV6)]
+    found = [read(read_listing(text), family)[0] for family in (IPV4, IPV6)]
     assert found == [[f"-j MARK --set-xmark 0x7/0xffffffff TPROXY --on-port 9 --on-ip {one} --tproxy-mark 0x0/0xffffffff"] for one in ("0.0.0.0", "::")]
 
 

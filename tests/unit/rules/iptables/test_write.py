@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from core import plan
-from netinit.base.net import FAMILIES
+from netinit.base.net import FAMILIES, IPV4
 from netinit.options import Options
 from netinit.rules.expressions import compat
 from netinit.rules.iptables.parse.listing import parse_listing
 from netinit.rules.iptables.write import ListedTable, miss_all, show_listing, write_plan
-from netinit.rules.model import BUILTIN_CHAINS
+from netinit.rules.matches.packet import Port
+from netinit.rules.model import BUILTIN_CHAINS, Chain, Rule, Table
+from netinit.rules.targets import Return
 from netinit.rules.xtables import building
 
 PLAN = plan(Options(inbound_ports="80", outbound_cidrs="*", ipv6="on"))
@@ -54,3 +56,15 @@ def test_a_listing_is_shown_as_it_can_be_read_again_with_what_a_terminal_would_o
     assert {name: {chain: [*rules] for chain, rules in table.rules.items()} for name, table in again.items()} == {name: table.rules for name, table in listing.items()}
     assert again["nat"].policies["OUTPUT"] == "DROP"
     assert show_listing({"nat": ListedTable(policies={}, rules={"X": ["-j \x1b[2J"]})}).splitlines()[2] == "-A X -j \\x1b[2J"
+
+
+@pytest.mark.parametrize("ports", [(81,), (81, 82), (81, 82, 83)])
+def test_rules_take_turns_that_are_as_many_as_those_of_their_pair_and_none_is_left_out(ports):
+    pair = [Rule(matches=(Port(protocol=protocol, ports=its),), target=Return(), paired=protocol == "tcp") for protocol, its in (("tcp", (80, 90)), ("udp", ports))]
+    paired = PLAN.replace(tables=(Table(name="nat", chains=(Chain(name="X", rules=tuple(pair)),)),))
+    if len(ports) != len(pair[0].matches[0].ports):
+        with pytest.raises(ValueError, match="zip"):
+            write_plan(paired, IPV4)
+        return
+    texts = [one.text for one in write_plan(paired, IPV4)["nat"]["X"].rules]
+    assert texts == [f"-p {protocol} -m {protocol} --dport {port} -j RETURN" for protocol, port in (("tcp", 80), ("udp", 81), ("tcp", 90), ("udp", 82))]

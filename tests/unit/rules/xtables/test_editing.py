@@ -211,11 +211,12 @@ def test_what_cannot_be_edited_says_why(table, edit, why):
         change(table, edit)
 
 
-def test_of_equal_rules_the_one_next_to_where_ours_was_is_deleted():
-    rule = entry(4, ACCEPTING, size=1)
+@pytest.mark.parametrize(("index", "number"), [(0, 1), (1, 1), (2, 3), (3, 3), (4, 3), (5, 3), (9, 3)])
+def test_of_equal_rules_the_one_next_to_where_ours_was_is_deleted(index, number):
+    rule, other = entry(4, ACCEPTING, size=1), entry(4, RETURNING)
     edited = open_table(small())
-    edited.edit(NOTHING.replace(added={"OUTPUT": [(0, rule), (0, entry(4, RETURNING)), (0, rule)]}))
-    assert edited.edit(NOTHING.replace(deleted={"OUTPUT": [(2, rule)]})).added == {"OUTPUT": ((3, rule),)}
+    edited.edit(NOTHING.replace(added={"OUTPUT": [(0, one) for one in (rule, other, rule, other, other)]}))
+    assert edited.edit(NOTHING.replace(deleted={"OUTPUT": [(index, rule)]})).added == {"OUTPUT": ((number, rule),)}
 
 
 def test_new_chains_stand_where_iptables_sorts_them():

@@ -9,6 +9,7 @@ import pytest
 from netinit.base.net import IPV4, IPV6, number_of
 from netinit.base.snapshot import AddressSet, AddressSetElement
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.matches.foreign import InSet
 from netinit.rules.model import Rule
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.targets import Accept
@@ -34,8 +35,11 @@ SETS = {one.number: one for one in (NETS, WEBS, EMPTY, LIST, VIA)}
 def looked_up(number, sides, *, negated=False, sets=SETS, family=IPV4):
     """The match of a lookup, from the struct that the kernel holds."""
     flags = sum(1 << at for at, side in enumerate(sides, 1) if side == "src") | negated
-    asked = UnknownMatch(text="-m set", kept=("set", 1, pack("=HBB", number, len(sides), flags)))
-    (match,) = read_lookups(Rule(matches=(asked,), target=Accept()), sets, family).matches
+    return read("set", 1, pack("=HBB", number, len(sides), flags), sets=sets, family=family)
+
+
+def read(*kept, sets=SETS, family=IPV4):
+    (match,) = read_lookups(Rule(matches=(UnknownMatch(text="-m set", kept=kept),), target=Accept()), sets, family).matches
     return match
 
 
@@ -74,3 +78,15 @@ def test_what_was_not_read_or_is_not_understood_is_unknown(changed):
     sets = {**SETS, 1: NETS.replace(**changed)}
     assert isinstance(looked_up(1, ["dst", "dst"], sets=sets), UnknownMatch)
     assert isinstance(looked_up(9, ["dst"]), UnknownMatch)
+
+
+@pytest.mark.parametrize(
+    ("kept", "is_read"),
+    [
+        (("set", 1, bytes((1, 0, 1, 2))), True), (("set", 4, bytes((1, 0, 1, 3))), True), (("set", 1, bytes((1, 0, 6, 127))), True), (("set", 1, bytes((1, 0, 1, 2, 0, 0))), True),
+        (("set", 1, bytes((1, 0, 0, 0))), False), (("set", 1, bytes((1, 0, 7, 0))), False), (("set", 1, bytes((1, 0, 1, 4))), False), (("set", 1, bytes((1, 0, 6, 128))), False),
+        (("set", 1, bytes((1, 0, 1, 2, 0, 1))), False), (("set", 1, bytes((1, 0, 1))), False), (("set", 0, bytes((1, 0, 1, 2))), False), (("SET", 1, bytes((1, 0, 1, 2))), False),
+    ],
+)  # fmt: skip
+def test_a_struct_with_other_dimensions_or_flags_than_a_lookup_has_is_unknown(kept, is_read):
+    assert isinstance(read(*kept), InSet) is is_read
