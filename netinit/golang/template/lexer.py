@@ -111,7 +111,6 @@ class _Lexer:
         self.tokens: list[Token] = []
         self.names: dict[str, Kind] = {"true": "bool", "false": "bool", **{word: word for word in KEYWORDS - words}}
         self.at = 0
-        self.cutters = {"word": self.cut_word, "char": self.cut_char, "sign": self.cut_sign}
 
     def cut(self) -> None:
         text, tokens, left = self.text, self.tokens, self.left
@@ -168,7 +167,7 @@ class _Lexer:
                 self.leave(end, value)
                 return
             else:
-                kind, value = self.cutters[group](value, start)
+                kind, value = _CUTTERS[group](self, value, start)
                 at = start + len(value)
                 depth += (kind == "(") - (kind == ")")
                 if depth < 0:
@@ -219,6 +218,9 @@ class _Lexer:
         if end < len(self.text) and is_identifier_character(self.text[end]):
             raise _LexError(f"bad number syntax: {quote(self.text[start : end + 1])}", start)
         return end
+
+
+_CUTTERS = {"word": _Lexer.cut_word, "char": _Lexer.cut_char, "sign": _Lexer.cut_sign}
 
 
 def _show(character: str) -> str:

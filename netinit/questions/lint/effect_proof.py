@@ -49,11 +49,22 @@ class Prover:
 
     def __init__(self, options: SettledOptions) -> None:
         self.options = options
-        self._plan = cache(plan)
-        self._load = cache(lambda given: {family: load_plan(self._plan(given), family) for family in self._plan(given).families})
-        self.divide = cache(lambda given, space: self._divide(given, space, None, keeps_paths=given == options))
+        # No cache refers to the prover itself: all is released with it, without a garbage collection.
+        self._plan = plan_once = cache(plan)
+        self._load = cache(lambda given: {family: load_plan(plan_once(given), family) for family in plan_once(given).families})
+        self._partitions: dict[tuple[SettledOptions, Space], Partition] = {}
         self._left = MAX_TOTAL_WORK
         self.spaces = make_spaces((self._load(options),), {one: stand_in(one) for one in FAMILIES}, free=True)
+
+    def divide(self, options: SettledOptions, space: Space) -> Partition:
+        """How all packets are treated under these options.
+
+        Raises TooManyPartsError.
+        """
+        found = self._partitions.get((options, space))
+        if found is None:
+            found = self._partitions[options, space] = self._divide(options, space, None, keeps_paths=options == self.options)
+        return found
 
     def _divide(self, options: SettledOptions, space: Space, region: Region | None, *, keeps_paths: bool = False) -> Partition:
         """Divide the packets, or a region of them; each proof has the work of one, and all together have a bound.

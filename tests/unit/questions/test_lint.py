@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import time
+import weakref
 
 import pytest
 from hypothesis import given, settings
@@ -292,6 +294,20 @@ def test_thousands_of_excluded_networks_are_looked_through_at_once():
 def test_errors_stand_first():
     severities = [one[0] for one in found("-b 80,15006 -d 7")]
     assert severities == ["error", "warning"]
+
+
+def test_what_was_proved_is_released_with_the_prover_without_a_garbage_collection():
+    options = Options.from_argv([*SIDECAR.split(), "-o", "22"], {})
+    other = Options.from_argv(SIDECAR.split(), {})
+    gc.disable()
+    try:
+        prover = Prover(settled(options))
+        assert not prover.are_same(prover.options, settled(other))
+        kept = [weakref.ref(prover), *(weakref.ref(space.diagram) for space in prover.spaces)]
+        del prover
+        assert not any(one() for one in kept)
+    finally:
+        gc.enable()
 
 
 @settings(max_examples=choose(2, some(5)), deadline=None)

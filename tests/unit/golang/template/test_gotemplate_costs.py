@@ -1,10 +1,13 @@
 """What a rendering is charged for: characters and patterns, too, so that no loop over short texts takes longer than the limit allows."""
 
+import gc
+import weakref
+
 import pytest
 
 from netinit.golang.errors import TemplateError
 from netinit.golang.sprig import FUNCTIONS
-from netinit.golang.template import Template, limits
+from netinit.golang.template import Template, lexer, limits
 
 LOOP = '{{{{ $s := repeat {size} "{text}" }}}}{{{{ range $i, $_ := until 10000 }}}}{{{{ $_ := {call} }}}}{{{{ end }}}}'
 LONG = ['printf "%q" $s', "quote $s", "upper $s", "lower $s", "js $s", "html $s", "b32dec $s", "title $s", "snakecase $s"]
@@ -40,3 +43,16 @@ def test_each_pattern_is_charged_for_its_compilation(call):
 @pytest.mark.parametrize("call", LONG)
 def test_what_real_templates_print_costs_next_to_nothing(call):
     assert not steps_run_out(call, "ab-C", 2)
+
+
+def test_a_lexer_and_its_tokens_are_released_without_a_garbage_collection():
+    gc.disable()
+    try:
+        lexing = lexer._Lexer("{{ if eq .a 'b' }}é{{ end }}", "{{", "}}", frozenset())
+        lexing.cut()
+        assert len(lexing.tokens) > 8
+        seen = weakref.ref(lexing)
+        del lexing
+        assert seen() is None
+    finally:
+        gc.enable()
