@@ -63,11 +63,16 @@ LINT = nice -n 5 $(MAKE) lint LINTERS="$(LINTERS_HERE)"# by this name, since `ma
 COMPILE = $(MAKE) $(COMPILED)
 # An arena for each thread would take of the address space that a child may use (RLIMIT_AS).
 PYTEST = env -u PYTHONDONTWRITEBYTECODE MALLOC_ARENA_MAX=2 $(BIN)/python tests/readable.py $(BIN)/pytest $(if $(ROOT),--require-netns) --numprocesses $(JOBS) --maxprocesses 8 --dist loadscope --no-loadscope-reorder
-# A quarter of the time goes into what is released and into the machines and rules of others: tests of their own, so that these stay short.
+# Two fifths of the time go into what is released, the docs' commands, attackers, the agent on a kernel, and the machines, rules and
+# programs of others: tests of their own, so that these stay short.
 EDGES := $(patsubst %,tests/%.py,$(addprefix unit/,test_release test_gates test_packaging cli/test_executable cli/test_other_systems \
-	installation/test_chart installation/test_chart_kubernetes node/test_node_chart questions/test_older_rules) property/test_hostile_chart_values \
+	installation/test_chart installation/test_chart_kubernetes node/test_node_chart questions/test_older_rules webhook/test_hostile webhook/test_overload) \
+	$(addprefix property/test_hostile_,chart_values values output) \
+	$(addprefix kernel/test_,neighbours_against_kernel foreign_against_kernel) \
 	$(addprefix netns/test_,docs public_calls doctor lost_answers read_back pod_files situations reverse_path why_symptoms transitions \
-	lacking_kernel foreign_users hostile_terminal))
+	lacking_kernel foreign_users hostile_terminal hostile_pods forged_listings bypass_attempts behind_the_pod docker_resolver live_neighbours \
+	cgroup_programs unfollowed field_complaints peers_options every_kernel libiptc libiptc_failures \
+	$(addprefix node_,clock outside race releases run supervisor sweep unknown watch)))
 test: install ## linters, types on Linux, architecture, the tests of the code (those in namespaces want root)
 	@$(LINT) >$(VENV)/lint.log 2>&1 & linters=$$!; \
 	trap 'kill $$linters 2>/dev/null || true' EXIT; code=0; \
@@ -76,7 +81,7 @@ test: install ## linters, types on Linux, architecture, the tests of the code (t
 	wait $$linters || code=$$?; trap - EXIT; \
 	cat $(VENV)/lint.log; exit $$code
 
-test-edges: install ## the tests that make test leaves out: what is released, the docs' commands, other kernels, releases and programs
+test-edges: install ## the tests that make test leaves out: what is released, the docs' commands, attackers, the agent on a kernel, others' machines and rules
 	@$(COMPILE)
 	@$(PYTEST) $(EDGES) $(ARGS)
 
