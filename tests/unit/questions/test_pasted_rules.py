@@ -23,7 +23,7 @@ from netinit.rules.infer_options import find_other_values
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.nft import plan_tables, render_tables, write_steps
+from netinit.rules.nft import plan_tables, render_script, render_tables, write_steps
 from netinit.rules.nft.listing_text import read_listing
 from sweeps import choose
 
@@ -584,6 +584,10 @@ BESIDE_OURS = {
         ("escaping",),
     ),
     "a virtual machine that gets what comes in": ("", "-I PREROUTING -i eth0 -p tcp -j DNAT --to-destination 10.0.2.2\n", ("escaping",)),
+    "packets that bear somebody else's mark are left untracked": (
+        "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m mark --mark 0x800/0xe00 -j CT --notrack\nCOMMIT\n", "",
+        ("escaping", "escaping"),
+    ),
     "a rule that captures what is excluded": ("", "-I PREROUTING -i eth0 -p tcp -m tcp --dport 15090 -j REDIRECT --to-ports 15006\n", ("different",)),
 }  # fmt: skip
 
@@ -599,3 +603,33 @@ def test_a_dump_is_judged_by_what_becomes_of_captured_packets_as_a_live_pod_is(s
     found = verify_dump(read_rules([("pasted", tables + text)]), strict=False)
     assert tuple([one.kind for one in found.differences]) == kinds
     assert any("beside the foreign ones" in note for note in found.notes) or kinds or "mark" not in situation
+
+
+def test_packets_that_begin_with_a_mark_of_our_own_are_a_warning_in_a_dump_as_in_a_live_pod():
+    theirs = "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m mark --mark 0x539 -j CT --notrack\nCOMMIT\n"
+    found = verify_dump(read_rules([("theirs", theirs)], Options.from_argv(["-b", "*", "-i", "*", "-m", "TPROXY"], {})), strict=False)
+    assert found.ok
+    assert any("the mark is netinit's own" in text and "mark 1337" in text for text in found.warnings)
+
+
+NATIVE_WITH_OTHERS = """table inet theirs {
+\tchain in {
+\t\ttype filter hook input priority filter + 10; policy accept;
+\t\ticmp type echo-request reject with icmpx admin-prohibited
+\t}
+}
+table ip filter {
+\tchain OUTPUT {
+\t\ttype filter hook output priority filter; policy accept;
+\t\tmeta l4proto tcp tcp dport 8099 counter packets 0 bytes 0 drop
+\t}
+}
+"""
+
+
+def test_native_tables_are_judged_by_captured_packets_also_where_somebody_else_uses_iptables():
+    options = PLAIN.replace(backend="nftables", ipv6="off")
+    found = verify_dump(read_rules([("pasted", NATIVE_WITH_OTHERS + render_script(plan(options.settle(offline()))))], options), strict=False)
+    assert found.differences == ()
+    assert not any("icmp" in text for text in found.warnings)
+    assert any("--dport 8099 -j DROP" in text for text in found.warnings)
