@@ -113,21 +113,21 @@ _SET_TYPES = {  # of keys: their length, and what they are
     "ipv4_addr": (4, "address"), "ipv6_addr": (16, "address"), "inet_service": (2, "port"), "inet_proto": (1, "protocol"),
     "mark": (4, "number"), "ifname": (16, "interface"), "nf_proto": (1, "family"), "uid": (4, "id"), "gid": (4, "id"),
 }  # fmt: skip
+_FIELD_WORDS = {"payload": ("protocol", "field"), "meta": ("key",), "ct": ("dir", "family", "key"), "fib": ("flags", "result")}
 PROTOCOLS_OF_FIELDS = ("icmp", "icmpv6", "tcp", "udp", "sctp")  # that nft tests by itself before a field of theirs
 Range = tuple[bytes, bytes]
 
 
 def _describe_match(item: Any) -> str:
-    """A statement as nft lists it, as far as its words are known; else its JSON."""
+    """A statement as nft lists it, if it is a match of one field whose words are known; else its JSON."""
     try:
         body = item["match"]
         ((what, left),), right, op = body["left"].items(), body["right"], body.get("op", "==")
-        words = {
-            "payload": lambda: (left["protocol"], left["field"]), "meta": lambda: ("meta", left["key"]),
-            "ct": lambda: ("ct", left.get("dir", ""), left.get("family", ""), left["key"]),
-            "fib": lambda: ("fib", " . ".join([left["flags"]] if isinstance(left["flags"], str) else left["flags"]), left["result"]),
-        }[what]()
-        text = " ".join([one for one in (*words, "" if op == "==" else op, str(right)) if one])
+        words = [str(left.get(name, "")) for name in _FIELD_WORDS[what][:-1]] + [str(left[_FIELD_WORDS[what][-1]])]
+        if what == "fib":
+            words[0] = left["flags"] if isinstance(left["flags"], str) else " . ".join(left["flags"])
+        named = [] if what == "payload" else [what]
+        text = " ".join([one for one in (*named, *words, "" if op == "==" else op, str(right)) if one])
         if isinstance(right, str | int) and text.isascii() and text.isprintable():
             return text
     except (KeyError, TypeError, ValueError, AttributeError):
