@@ -612,6 +612,14 @@ def test_packets_that_begin_with_a_mark_of_our_own_are_a_warning_in_a_dump_as_in
     assert any("the mark is netinit's own" in text and "mark 1337" in text for text in found.warnings)
 
 
+@pytest.mark.parametrize("pod_ip", [(), ("10.9.0.1",)])
+def test_a_pod_whose_address_nobody_gave_has_the_one_at_which_it_is_called(pod_ip):
+    theirs = "# iptables-save\n*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -s 10.0.0.0/8 -p tcp -m tcp --dport 443 -j DNAT --to-destination :8080\nCOMMIT\n"
+    source = read_rules([("theirs", theirs)], pod_ip=pod_ip)
+    found = explain_connection([source], Question("inbound", to="10.77.0.2:443", source="10.77.0.1"))
+    assert found.verdict == ("dropped" if pod_ip else "direct")
+
+
 NATIVE_WITH_OTHERS = """table inet theirs {
 \tchain in {
 \t\ttype filter hook input priority filter + 10; policy accept;
