@@ -114,8 +114,7 @@ def leave_out(ruleset: Ruleset, culprit: RuleHit) -> Ruleset:
 
 def own_marks(plan: Plan, space: Space) -> Region:
     """Packets that begin with a mark that the plan gives packets or asks for; only a process that may set marks sends one."""
-    found = [marked(space, Dim.MARK, value & mask, mask) for value, mask in marks_of(plan, space.family)]
-    return unite([nothing(space), *found])
+    return unite([nothing(space), *[marked(space, Dim.MARK, value & mask, mask) for value, mask in marks_of(plan, space.family)]])
 
 
 def marks_of(plan: Plan, family: Family) -> LocalMarks:

@@ -273,8 +273,7 @@ def _by_others(ends: list[Part], *names: str) -> dict[tuple[object, ...], Region
     for one in ends:
         regions.setdefault(tuple([getattr(one.condition, name) for name in names]), []).append(one.region)
     whole = {values: unite(each) for values, each in regions.items()}
-    empty = nothing(ends[0].region.space)
-    return {values: unite([empty, *[region for other, region in whole.items() if other != values]]) for values in whole}
+    return {own: unite([nothing(ends[0].region.space), *[one for other, one in whole.items() if other != own]]) for own in whole}
 
 
 def _restore_states(ended: list[Part]) -> Iterator[Part]:
