@@ -20,7 +20,8 @@ from netinit.simulate.engine import list_met, simulate
 from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import HookedChain, LoadedChain, RuleHit, Ruleset, map_chains
 from netinit.simulate.symbolic.partition import Part
-from netinit.simulate.symbolic.regions import Region
+from netinit.simulate.symbolic.regions import Region, marked, nothing, unite
+from netinit.simulate.symbolic.space import Dim, Space
 from netinit.simulate.trace import CAPTURED, DROPPED, Trace
 
 MAX_SEARCHES = 200  # of one proof: a search simulates some ten packets, which takes 5 ms
@@ -109,6 +110,11 @@ def leave_out(ruleset: Ruleset, culprit: RuleHit) -> Ruleset:
     others = tuple([replace(one, tables=map_chains(one.tables, without)) for one in ruleset.others])
     foreign = tuple([without_in(one) for one in ruleset.foreign])
     return replace(ruleset, tables=map_chains(ruleset.tables, without), others=others, foreign=foreign)
+
+
+def own_marks(plan: Plan, space: Space) -> Region:
+    """Packets that begin with a mark that the plan gives packets or asks for; only a process that may set marks sends one."""
+    return unite([nothing(space), *[marked(space, Dim.MARK, value & mask, mask) for value, mask in marks_of(plan, space.family)]])
 
 
 def marks_of(plan: Plan, family: Family) -> LocalMarks:

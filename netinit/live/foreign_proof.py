@@ -14,7 +14,7 @@ from netinit.base.sanitize import MAX_RULE_LENGTH, escape, shorten
 from netinit.base.snapshot import Snapshot
 from netinit.live import host
 from netinit.live.copies import list_copied, stop_at_copies
-from netinit.live.culprits import Judge, marks_of
+from netinit.live.culprits import Judge, own_marks
 from netinit.options import BACKENDS, TABLES_OF_OUR_OWN
 from netinit.rules.iptables.compare import DOCKER_RULE
 from netinit.rules.model import ESCAPING, FOREIGN, OWNED_CHAINS, ROUTING, Difference, Plan
@@ -28,7 +28,7 @@ from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces, through_devices
 from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
-from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space, intervals_of
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED, UNKNOWN
 
 if TYPE_CHECKING:
@@ -122,16 +122,11 @@ class ForeignProof:
                 key = (verdict, responsible, "" if responsible else part.reason)
                 found[key] = found.get(key, nothing(region.space)) | region
         for (verdict, responsible, reason), region in found.items():
-            others = region if verdict in (DROPPED, AT_WORST_DROPPED) else region - self._own_marks(region.space)
+            others = region if verdict in (DROPPED, AT_WORST_DROPPED) else region - own_marks(self.plan, region.space)
             if others:
                 yield from self._describe(verdict, responsible, reason, others)
             else:
                 self._warn_of_marks(responsible, region)
-
-    def _own_marks(self, space: Space) -> Region:
-        """Packets that begin with a mark that the plan gives or asks for."""
-        found = [marked(space, Dim.MARK, value & mask, mask) for value, mask in marks_of(self.plan, self.family)]
-        return unite([nothing(space), *found])
 
     def _warn_of_marks(self, responsible: RuleHit | None, region: Region) -> None:
         place = escape(self._locate(responsible)[1]) if responsible else "routing"

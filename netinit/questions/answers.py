@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from netinit.base.json_answers import with_version
-from netinit.base.net import IPV6, Network
+from netinit.base.net import IPV6, Network, number_of
 from netinit.base.sanitize import Lines, escape, lines, quote
 from netinit.base.snapshot import Snapshot
 from netinit.live.host import LOST, find_devices, why_unroutable
@@ -22,11 +22,12 @@ from netinit.questions.listening import describe, follow_connection
 from netinit.questions.listening import to_object as recipient_to_object
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.rule_sources import RuleSource
-from netinit.rules.packet_inputs import Packet, Surroundings
+from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.answers import AnswerTrace, follow_answer, make_answer
 from netinit.simulate.endpoints import format_endpoint, format_packet
 from netinit.simulate.engine import simulate
 from netinit.simulate.ruleset import LoadedRule, Ruleset
+from netinit.simulate.stand_ins import EXAMPLE_POD
 from netinit.simulate.trace import CAPTURED, DROPPED, UNKNOWN, Trace, TraceStep
 
 SIGNS = {True: "✔", False: "·", None: "?"}  # of rules that match, do not, may
@@ -130,13 +131,25 @@ def answer_each(rule_source: RuleSource, question: Question) -> list[Answered]:
     """One answer for all containers of a manifest, or several where their users get different ones."""
     found: dict[tuple[object, ...], Answered] = {}
     for containers, packet in make_packets(question, rule_source):
-        one = answer_question(rule_source.rules, packet)
+        one = answer_question(_called_at(rule_source.rules, packet), packet)
         key = (one.answer.verdict, one.answer.trace.redirect_port, one.answer.sentence)
         closing = "netinit apply --reconcile, without --istio-exact" if rule_source.rules.options else CONVERT
         old = (ON_OLD_ENTRIES.format(closing=closing),) if one.answer.passes_on_old_entries else ()
         before = found.get(key) or replace(one, warnings=(*one.warnings, *old))
         found[key] = replace(before, containers=before.containers + containers)
     return list(found.values())
+
+
+def _called_at(rules: PodRules, packet: Packet) -> PodRules:
+    """The rules in a pod that has the address at which it is called, where of its own addresses only an example is known."""
+    around = rules.surroundings[packet.family]
+    own = [address for name, address in around.addresses if name != LOOPBACK_DEVICE]
+    is_example = own == [number_of(EXAMPLE_POD[packet.family.version])]
+    is_known = around.is_local(packet.destination) or around.delivers_to_group("udp", packet.destination)
+    if rules.snapshot or not (packet.in_interface and packet.destination and is_example) or is_known:
+        return rules
+    called = around.replace(addresses=(*around.addresses, (around.default_interface, packet.destination)))
+    return rules.on_host({**rules.surroundings, packet.family: called}, routes_known=rules.routes_known)
 
 
 def answer_question(rules: PodRules, packet: Packet) -> Answered:

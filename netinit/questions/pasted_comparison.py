@@ -15,6 +15,7 @@ from netinit.base.errors import NOT_PROVED, ParseError, TooManyPartsError
 from netinit.base.net import FULL_MASK, Family
 from netinit.base.sanitize import MAX_LINE_LENGTH, shorten
 from netinit.base.tables import count
+from netinit.live.culprits import own_marks
 from netinit.options import FIRST_WITH, TABLES_OF_OUR_OWN, SettledOptions
 from netinit.questions.audit.changes import FateChange, find_changes_of_fate
 from netinit.questions.comparison import Compared
@@ -121,7 +122,7 @@ def _judge(source: RuleSource, _: RuleSource, target: SettledOptions, made: Plan
             notes += (f"{count(len(texts), 'difference')} in the text of rules ({kinds}): no packet is treated differently",)
         return (), (), notes
     if not texts and _has_own_effect(rules, target, made):
-        differences, doubts = _judge_capture(changes, "")
+        differences, doubts = _judge_capture(changes, made)
         notes += () if differences else (f"{OWN_RULES}, but for those of the warnings" if doubts else OWN_RULES,)
         return tuple([*differences.values()][:MAX_SHOWN]), tuple([*doubts.values()][:MAX_SHOWN]), notes
     if not any(one.known for one in changes):
@@ -133,19 +134,16 @@ def _has_own_effect(rules: PodRules, target: SettledOptions, made: Plan) -> bool
     """Whether our rules, without texts that differ, treat packets as planned, so that whatever differs is because of foreign rules."""
     if rules.place != FIRST_WITH[TABLES_OF_OUR_OWN]:
         return True
-    own = {
-        place: {family: replace(one, foreign=(), unread=()) for family, one in found.items()}
-        for place, found in rules.rulesets.items()
-    }
+    alone = {family: replace(one, foreign=(), unread=()) for family, one in rules.rulesets[rules.place].items()}
     with suppress(TooManyPartsError):
-        return not find_changes_of_fate(_planned(rules, target, made).rules, replace(rules, rulesets=own))
+        return not find_changes_of_fate(_planned(rules, target, made).rules, replace(rules, rulesets={rules.place: alone}))
     return False
 
 
 def _judge_capture(
-    changes: Sequence[FateChange], order: str
+    changes: Sequence[FateChange], made: Plan, order: str = ""
 ) -> tuple[dict[tuple[object, ...], Difference], dict[tuple[object, ...], str]]:
-    """Differences and doubts of packets that the plan or the rules capture, not both alike; `order`: of the rules, for texts."""
+    """Differences and doubts of packets that the plan, `made`, or the rules capture, not both alike; `order`: of the rules."""
     differences: dict[tuple[object, ...], Difference] = {}
     doubts: dict[tuple[object, ...], str] = {}
     for change in changes:
@@ -153,19 +151,20 @@ def _judge_capture(
         before, after = change.ends
         if CAPTURED not in (before[0], after[0]) or before == after or not likely:
             continue
-        plain = [region for each in likely if (region := each & unmarked(each.space))]  # a mark takes NET_ADMIN
-        likely = plain or likely
+        plain = [region for each in likely if (region := each & unmarked(each.space))]
+        others = plain or [region for each in likely if (region := each - own_marks(made, each.space))]
+        likely = others or likely
         found = _describe(replace(change, regions=tuple(likely)), ESCAPING if before[0] == CAPTURED else DIFFERENT)
         key = (change.direction, change.who, change.ends, change.why)
-        if not plain or (change.never_passes and NOT_FORWARDED not in change.after):
-            sender = "" if plain else " (only a process with NET_ADMIN sends this mark)"
+        if not others or (change.never_passes and NOT_FORWARDED not in change.after):
+            sender = "" if others else " (the mark is netinit's own, and only a process with CAP_NET_ADMIN or CAP_NET_RAW can send it)"
             doubts.setdefault(key, f"{found.rule}{sender}: {found.purpose}{order}; {found.origin}")
         else:
             differences.setdefault(key, found.replace(purpose=f"{found.purpose}{order}"))
     return differences, doubts
 
 
-def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions, _: Plan) -> Judged:
+def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions, made: Plan) -> Judged:
     """Whether every packet that the plan captures alone is captured beside the foreign rules, whichever come first."""
     differences: dict[tuple[object, ...], Difference] = {}
     doubts: dict[tuple[object, ...], str] = {}
@@ -174,7 +173,7 @@ def _judge_beside(source: RuleSource, later: RuleSource, target: SettledOptions,
             changes = [each for each in find_changes_of_fate(_planned(one.rules, target).rules, one.rules) if not each.unseen]
         except TooManyPartsError as error:
             return (_not_proved(error),), (), ()
-        found, doubted = _judge_capture(changes, f", where {order}")
+        found, doubted = _judge_capture(changes, made, f", where {order}")
         differences = {**found, **differences}
         doubts = {**doubted, **doubts}
     note = f"{BESIDE}, but for those of the warnings" if doubts else BESIDE

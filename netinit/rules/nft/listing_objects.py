@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import pack
 from sys import byteorder
@@ -113,7 +114,26 @@ _SET_TYPES = {  # of keys: their length, and what they are
     "ipv4_addr": (4, "address"), "ipv6_addr": (16, "address"), "inet_service": (2, "port"), "inet_proto": (1, "protocol"),
     "mark": (4, "number"), "ifname": (16, "interface"), "nf_proto": (1, "family"), "uid": (4, "id"), "gid": (4, "id"),
 }  # fmt: skip
+_FIELD_WORDS = {"payload": ("protocol", "field"), "meta": ("key",), "ct": ("dir", "family", "key"), "fib": ("flags", "result")}
+PROTOCOLS_OF_FIELDS = ("icmp", "icmpv6", "tcp", "udp", "sctp")  # that nft tests by itself before a field of theirs
 Range = tuple[bytes, bytes]
+
+
+def _describe_match(item: Any) -> str:
+    """A statement as nft lists it, if it is a match of one field whose words are known; else its JSON."""
+    try:
+        body = item["match"]
+        ((what, left),), right, op = body["left"].items(), body["right"], body.get("op", "==")
+        words = [str(left.get(name, "")) for name in _FIELD_WORDS[what][:-1]] + [str(left[_FIELD_WORDS[what][-1]])]
+        if what == "fib":
+            words[0] = left["flags"] if isinstance(left["flags"], str) else " . ".join(left["flags"])
+        named = [] if what == "payload" else [what]
+        text = " ".join([one for one in (*named, *words, "" if op == "==" else op, str(right)) if one])
+        if isinstance(right, str | int) and text.isascii() and text.isprintable():
+            return text
+    except (KeyError, TypeError, ValueError, AttributeError):
+        pass
+    return json.dumps(item)
 
 
 # ---- values ----------------------------------------------------------------------------------------------------------------
@@ -297,8 +317,9 @@ class _RuleEncoder:
                 self._one(str(kind), body)
             except (NotUnderstoodError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
                 del self.writer.parts[kept:]
-                text = shorten(str(body) if kind == UNKNOWN else json.dumps(item), MAX_SHOWN)
+                text = shorten(str(body) if kind == UNKNOWN else _describe_match(item), MAX_SHOWN)
                 if kind == "match":
+                    self._limit_to(item)
                     self.writer.add(b"match", (1, _name(text)), (2, 0), (3, b""))
                 else:
                     self.writer.parts.append(expression(text.encode("utf-8", "surrogateescape").replace(b"\0", b"?")))
@@ -317,6 +338,14 @@ class _RuleEncoder:
             raise NotUnderstoodError
 
     # ---- conditions ----------------------------------------------------------------------------------------------------
+
+    def _limit_to(self, item: Any) -> None:
+        """Test what a match that is not understood implies of packets: a field of ICMP, say, that of TCP it says nothing."""
+        with suppress(KeyError, TypeError, AttributeError):
+            named = item["match"]["left"]["payload"]["protocol"]
+            if named in PROTOCOLS_OF_FIELDS:
+                self.writer.load("meta", numbers.META_L4PROTO)
+                self.writer.compare(_range_of(named, 1, "protocol")[0])
 
     def _match(self, left: Any, op: str, right: Any) -> None:
         mask: Any = None

@@ -249,9 +249,11 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
             kept |= here
     for ends in alike.values():
         left = several - disputed
+        marked_otherwise = _by_others(ends, "mark", "connection_mark")
+        sent_otherwise = _by_others(ends, "source")
         for one in sorted(ends, key=lambda end: any(hit.doubtful for hit in end.path)):
-            vague = _where_different(one, ends, "mark", "connection_mark") & left
-            unsure = _where_different(one, ends, "source") & left
+            vague = one.region & marked_otherwise[one.condition.mark, one.condition.connection_mark] & left
+            unsure = one.region & sent_otherwise[one.condition.source,] & left
             for here, source in ((unsure, None), (left - unsure, one.condition.source)):
                 known = one.condition.replace(source=source)
                 found.append(replace(one, region=one.region & here - vague, condition=known))
@@ -265,11 +267,13 @@ def _settle(ended: list[Part], doubts: list[Part]) -> list[Part]:
     return [one for one in found if one.region]
 
 
-def _where_different(one: Part, ends: list[Part], *names: str) -> Region:
-    """Packets that may also end with other values of these fields."""
-    own = [getattr(one.condition, name) for name in names]
-    others = [each.region for each in ends if [getattr(each.condition, name) for name in names] != own]
-    return unite([nothing(one.region.space), *others]) & one.region
+def _by_others(ends: list[Part], *names: str) -> dict[tuple[object, ...], Region]:
+    """For each combination of values of these fields, the packets that also end, or end instead, with other values."""
+    regions: dict[tuple[object, ...], list[Region]] = {}
+    for one in ends:
+        regions.setdefault(tuple([getattr(one.condition, name) for name in names]), []).append(one.region)
+    whole = {values: unite(each) for values, each in regions.items()}
+    return {own: unite([nothing(ends[0].region.space), *[one for other, one in whole.items() if other != own]]) for own in whole}
 
 
 def _restore_states(ended: list[Part]) -> Iterator[Part]:

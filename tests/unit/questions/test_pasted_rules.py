@@ -24,7 +24,7 @@ from netinit.rules.infer_options import find_other_values
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS
-from netinit.rules.nft import plan_tables, render_tables, write_steps
+from netinit.rules.nft import plan_tables, render_script, render_tables, write_steps
 from netinit.rules.nft.listing_text import read_listing
 from sweeps import choose
 
@@ -586,6 +586,10 @@ BESIDE_OURS = {
         ("escaping",),
     ),
     "a virtual machine that gets what comes in": ("", "-I PREROUTING -i eth0 -p tcp -j DNAT --to-destination 10.0.2.2\n", ("escaping",)),
+    "packets that bear somebody else's mark are left untracked": (
+        "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m mark --mark 0x800/0xe00 -j CT --notrack\nCOMMIT\n", "",
+        ("escaping", "escaping"),
+    ),
     "a rule that captures what is excluded": ("", "-I PREROUTING -i eth0 -p tcp -m tcp --dport 15090 -j REDIRECT --to-ports 15006\n", ("different",)),
 }  # fmt: skip
 
@@ -613,3 +617,41 @@ def test_a_dump_is_judged_by_what_becomes_of_captured_packets_as_a_live_pod_is(s
 def test_of_rules_with_tproxy_alone_it_is_said_that_a_listing_lacks_their_route(target, options, told):
     text = f"*mangle\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j {target}\nCOMMIT\n"
     assert (pasted_rules.NO_ROUTE in read_rules([("f", text)], options).warnings) is told
+
+
+def test_packets_that_begin_with_a_mark_of_our_own_are_a_warning_in_a_dump_as_in_a_live_pod():
+    theirs = "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m mark --mark 0x539 -j CT --notrack\nCOMMIT\n"
+    found = verify_dump(read_rules([("theirs", theirs)], Options.from_argv(["-b", "*", "-i", "*", "-m", "TPROXY"], {})), strict=False)
+    assert found.ok
+    assert any("the mark is netinit's own" in text and "mark 1337" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("pod_ip", [(), ("10.9.0.1",)])
+def test_a_pod_whose_address_nobody_gave_has_the_one_at_which_it_is_called(pod_ip):
+    theirs = "# iptables-save\n*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -s 10.0.0.0/8 -p tcp -m tcp --dport 443 -j DNAT --to-destination :8080\nCOMMIT\n"
+    source = read_rules([("theirs", theirs)], pod_ip=pod_ip)
+    found = explain_connection([source], Question("inbound", to="10.77.0.2:443", source="10.77.0.1"))
+    assert found.verdict == ("dropped" if pod_ip else "direct")
+
+
+NATIVE_WITH_OTHERS = """table inet theirs {
+\tchain in {
+\t\ttype filter hook input priority filter + 10; policy accept;
+\t\ticmp type echo-request reject with icmpx admin-prohibited
+\t}
+}
+table ip filter {
+\tchain OUTPUT {
+\t\ttype filter hook output priority filter; policy accept;
+\t\tmeta l4proto tcp tcp dport 8099 counter packets 0 bytes 0 drop
+\t}
+}
+"""
+
+
+def test_native_tables_are_judged_by_captured_packets_also_where_somebody_else_uses_iptables():
+    options = PLAIN.replace(backend="nftables", ipv6="off")
+    found = verify_dump(read_rules([("pasted", NATIVE_WITH_OTHERS + render_script(plan(options.settle(offline()))))], options), strict=False)
+    assert found.differences == ()
+    assert not any("icmp" in text for text in found.warnings)
+    assert any("--dport 8099 -j DROP" in text for text in found.warnings)
