@@ -24,6 +24,8 @@ _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n
 """Lines such as `%YAML 1.1`, which belong to the document after the next separator."""
 _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
+BEFORE_JSON = "--- \t"
+"""Stands before each object of a JSON stream, on its line; nobody writes a separator so, and a `Document` has a usual one."""
 _JSON_OBJECT = re.compile(r"\s*\{")
 _BLANKS = " \r\n"  # a tab is left to the parser, which refuses it at the start of a line
 _LISTED = 10  # maximum number of workloads in an error
@@ -55,21 +57,30 @@ class Document(Record):
 
 
 def split(text: str) -> list[Document]:
-    """Split a stream into documents; concatenated, they are the stream."""
+    """Split a stream into documents; concatenated, they are the stream, but for the separators of a JSON stream's objects.
+
+    These get a line of their own: kubectl refuses an object on the separator's line.
+    """
     documents = []
     separator, start, lines = "", 0, 0
     for found in _SEPARATOR.finditer(text):
         before = text[start : found.start()]
         directives = not separator and re.fullmatch(_DIRECTIVES, before) is not None
         if (found.start() > 0 or separator) and not directives:
-            documents.append(Document(separator=separator, text=before, lines_before=lines))
+            documents.append(_make_document(separator, before, lines))
             lines += separator.count("\n") + before.count("\n")
         inline = re.match(_INLINE, found[0]) is not None
         head = before if directives else ""
-        separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
+        length = len(BEFORE_JSON) if found[0].startswith(BEFORE_JSON) else 3
+        separator, start = (found[0][:length], found.start() + length) if inline else (found[0], found.end())
         separator = head + separator
-    documents.append(Document(separator=separator, text=text[start:], lines_before=lines))
+    documents.append(_make_document(separator, text[start:], lines))
     return documents
+
+
+def _make_document(separator: str, text: str, lines_before: int) -> Document:
+    own = separator == BEFORE_JSON
+    return Document(separator="---\n" if own else separator, text=text, lines_before=lines_before - own)
 
 
 def separate_objects(text: str) -> str:
@@ -87,7 +98,7 @@ def separate_objects(text: str) -> str:
     if not starts[1:] or text[end:].strip():
         return text
     pieces = [text[one:other].rstrip(" \t") for one, other in itertools.pairwise((*starts, len(text)))]
-    return text[: starts[0]] + "".join([f"--- {piece}" if piece.endswith("\n") else f"--- {piece}\n" for piece in pieces])
+    return text[: starts[0]] + "".join([f"{BEFORE_JSON}{piece}" + ("" if piece.endswith("\n") else "\n") for piece in pieces])
 
 
 class StreamWriter:
