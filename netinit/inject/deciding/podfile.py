@@ -26,7 +26,7 @@ from netinit.inject.deciding.pod_options import (
     make_cni_options,
 )
 from netinit.inject.deciding.rights import RuleChanger
-from netinit.inject.deciding.rules_program import NETINIT, RulesProgram, find_program
+from netinit.inject.deciding.rules_program import NETINIT, RulesProgram, find_program, list_unread
 from netinit.inject.deciding.warnings import (
     NOT_PROGRAMMED,
     PodFinding,
@@ -249,6 +249,8 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
     kind = "" if container is not None or ambient else other_kind(mapping(find_proxy(spec)).get("args"))
     if kind:
         note = describe_other_proxy(kind)
+    unread = list_unread(container, annotations) if programs and container is not None else ()
+    of_metadata = (*annotation_findings(annotations, frozenset(known_keys()), one), *request_findings(one))
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     applications, proxy = applications_of(spec, container), find_unnamed_proxy(spec, container, options)
@@ -258,7 +260,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         origins=_origins(annotations),
         addresses=tuple(address for address in listed if address),
         notes=(note,),
-        findings=(*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one), *request_findings(one)),
+        findings=(*pod_findings(pod), *of_metadata, *unread),
         host_network=uses_host_network(pod),
         programs=programs,
         programmed_by=by,

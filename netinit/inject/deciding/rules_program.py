@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, sequence, string
+from netinit.inject.deciding.option_findings import NO_EFFECT
+from netinit.inject.deciding.warnings import ARGUMENTS, ERROR, PodFinding
+from netinit.options import Options
+from netinit.options.declare import OF_OURS
 from netinit.rules.infer_options.release_plans import AFTER, name_releases
 
 _ISTIO = re.compile(r"proxyv2|proxy_init|istio-proxy|^pilot$")  # under any prefix, as mirrors have it, and with a vendor's suffix
@@ -52,6 +57,28 @@ def find_program(container: Tree) -> RulesProgram:
     if image and _is_called_as_istio_s(container):
         return RulesProgram(AFTER, f"the image {quote(image)} says neither whose program nor which release it has: {today}")
     return NETINIT
+
+
+def list_unread(container: Tree, annotations: Mapping[str, str]) -> Iterator[PodFinding]:
+    """Yield a finding for each option that netinit's program alone has, if the image of a pod's init container is one of Istio's.
+
+    Istio's program ends at a flag that it does not know.
+    """
+    if not is_image_of_istio(string(container.get("image"))):
+        return
+    words = {string(word).partition("=")[0] for word in (*sequence(container.get("command")), *sequence(container.get("args")))}
+    name, why = string(container.get("name")), "Istio's program, of the init container's image, does not know it"
+    for flag in Options.flags:
+        if flag.group == OF_OURS and f"--{flag.long}" in words:
+            yield PodFinding(
+                kind=ARGUMENTS, severity=ERROR, subject=name,
+                text=f"init container {quote(name)} has the argument --{flag.long}: {why}, so that it fails; use netinit's image",
+            )  # fmt: skip
+        if flag.annotation in annotations and not flag.istio_annotations:
+            yield PodFinding(
+                kind=NO_EFFECT, path=("annotations", flag.annotation),
+                text=f"annotation {quote(flag.annotation)} has no effect: {why}; use netinit's image",
+            )  # fmt: skip
 
 
 def is_image_of_istio(image: str) -> bool:

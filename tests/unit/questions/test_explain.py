@@ -141,6 +141,14 @@ def test_what_istios_image_does_not_read_is_offered_with_netinits_alone(annotati
     assert "netinit" not in "".join(changes_of(facts, Question(source="10.9.9.9", to_port="15090")))
 
 
+@pytest.mark.parametrize(("image", "found"), [("istio/proxyv2:1.29.0", ["NI103", "NI002"]), ("r.example/netinit:1", []), ("r.example/side:1", [])])
+def test_what_istios_image_does_not_read_is_found(image, found):
+    read = read_object(injected(image, "--reject-quic", program=("istio-iptables",), annotations={"netinit.io/log-rules": "true"}))
+    told = [one for one in read.findings if "does not know it" in one.text]
+    assert [one.kind.code for one in told] == found
+    assert all(one.text.endswith("; use netinit's image") for one in told)
+
+
 def test_options_of_istios_image_are_said_as_they_are_in_the_pod():
     facts = read_object(injected("istio/proxyv2:1.29.0"))
     assert facts.options.istio_exact
