@@ -17,7 +17,7 @@ from netinit.base.errors import BackendUnavailableError, ClusterError, ConfigErr
 from netinit.base.sanitize import escape, shorten
 from netinit.base.tree import Tree, explain_json_error
 from netinit.kernel import run
-from netinit.kube.kubectl_program import find_kubectl_program
+from netinit.kube.kubectl_program import find_error, find_kubectl_program
 from netinit.kube.resources import NOT_FOUND, PAGE, Resource, take_page
 
 _MAX_BYTES = 64 << 20  # of an answer, as in netinit.kube.client
@@ -69,9 +69,10 @@ class KubectlReader:
             raise ClusterError(str(error)) from None
         what = f"kubectl get --raw {path}"
         if done.status:
-            refused = _REFUSAL.match(done.errors)
+            errors = find_error(done.errors)
+            refused = _REFUSAL.match(errors)
             reason = refused[1] if refused else ""
-            text = f"{what}: {escape(shorten(done.errors or f'ended with {done.status}', 400))}"
+            text = f"{what}: {escape(shorten(errors or f'ended with {done.status}', 400))}"
             raise ClusterError(text, status=_STATUSES.get(reason, 0), reason=reason)
         if len(done.output) > _MAX_BYTES:
             raise ClusterError(f"{what}: the answer is longer than {_MAX_BYTES >> 20} MiB")

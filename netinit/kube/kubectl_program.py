@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 
 from netinit.base.errors import NetinitError
+
+_BESIDE_ERRORS = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+:\d+\] |Warning: ")
+"""How lines of kubectl's log (klog) and warnings of the API server begin, which come before the error itself."""
+
+
+def find_error(text: str) -> str:
+    """Return what of kubectl's error output says why it failed: all but its log and warnings, if there is anything else."""
+    lines = [line for line in text.strip().split("\n") if not _BESIDE_ERRORS.match(line)]
+    return "\n".join(lines).strip() or text.strip()
 
 
 def find_kubectl_program(environ: Mapping[str, str], *, context: str, kubeconfig: str) -> tuple[str, tuple[str, ...], dict[str, str]]:

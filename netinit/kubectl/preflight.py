@@ -26,6 +26,7 @@ from netinit.installation.linting import (
     template_of,
 )
 from netinit.installation.preflight import NETWORKS, detect_platforms, name_resource, preflight
+from netinit.kube.kubectl_program import find_error
 from netinit.kubectl.common_options import kubectl_options
 from netinit.kubectl.program import Kubectl, describe_failure, read_json
 
@@ -169,7 +170,8 @@ def _try_pods(kubectl: Kubectl, planned: Sequence[Tree], namespace: str) -> tupl
     while pods:
         asked = [(one.words, json.dumps(one.tree)) for one in pods]
         answers = list(zip(pods, kubectl.ask_all(asked), strict=True))
-        verdicts = [judge(pod, shorten(done.errors or done.output, MAX_REFUSAL), planned) for pod, done in answers if done.status]
+        refusals = [(pod, find_error(done.errors) or done.output) for pod, done in answers if done.status]
+        verdicts = [judge(pod, shorten(text, MAX_REFUSAL), planned) for pod, text in refusals]
         notes += [text for pod, done in answers if not done.status for text in (*pod.notes, NOT_TRIED)]
         found += [one for one in verdicts if isinstance(one, InstallationFinding)]
         pods = [one for one in verdicts if isinstance(one, DryRunPod)]

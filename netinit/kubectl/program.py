@@ -14,6 +14,7 @@ from netinit.base.errors import BackendUnavailableError, ClusterError, NetinitEr
 from netinit.base.sanitize import shorten
 from netinit.base.tree import Tree
 from netinit.kernel.run import Finished
+from netinit.kube.kubectl_program import find_error
 from netinit.kube.resources import PAGE, Resource, take_page
 
 if sys.platform == "linux":
@@ -173,5 +174,5 @@ def read_json(text: str) -> Tree | None:
 
 
 def describe_failure(done: Finished | StreamingProgram) -> str:
-    """A failed program's error output, truncated."""
-    return shorten(done.errors.strip() or f"ended with {done.status}", MAX_ERROR)
+    """Why a program failed, by its error output, truncated."""
+    return shorten(find_error(done.errors) or f"ended with {done.status}", MAX_ERROR)

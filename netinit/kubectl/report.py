@@ -74,7 +74,8 @@ def _write(kubectl: Kubectl, pod: ClusterPod, sources: list[PodSource]) -> Itera
         yield from _section("Options", [f"cannot be read: {error}"])
         return
     yield from _section("Pod", _describe_pod(pod, facts))
-    yield from _section("Options", [format_options(facts.options), *[f"{field}: {key}" for field, key in facts.origins.items()]])
+    origins = [f"{field}: {key}" for field, key in facts.origins.items()]
+    yield from _section("Options", [format_options(facts.written_options), *origins])
     for title, (verb, *words) in QUESTIONS.items():
         try:
             found = ask_first(sources, pod, PodQuestion(verb, tuple(words), facts.options))

@@ -84,7 +84,7 @@ def read_manifests(names: Sequence[str], label: str = "-f", *, recursive: bool) 
 
 
 def read_each(names: Sequence[str], label: str, *, recursive: bool, takes: Takes = lambda name: True) -> Iterator[ManifestFile]:  # noqa: ARG005
-    """Each manifest in files, `-`, directories and patterns, also those that cannot be read, as far as `takes` says so.
+    """Each manifest in files, `-`, directories and patterns, once, also those that cannot be read, as far as `takes` says so.
 
     Errors name the option `label`, if there is one. Raises OptionError for a name that is none, ParseError for a directory that
     cannot be listed.
@@ -92,6 +92,7 @@ def read_each(names: Sequence[str], label: str, *, recursive: bool, takes: Takes
     of_option = f"{label}: " if label else ""
     if names.count(STDIN) > 1:
         raise OptionError(f"{of_option}'-' is given twice, and stdin can be read once; give it once")
+    seen = set[str]()
     for name in [path for given in names for path in _matching(given, of_option)]:
         if name == STDIN:
             yield _as_documents(_read_file(name, partial(safe_files.read, name)))
@@ -104,7 +105,9 @@ def read_each(names: Sequence[str], label: str, *, recursive: bool, takes: Takes
         except OSError as error:
             raise ParseError(f"{shorten(name)}: cannot be read: {error.strerror}") from error
         found = _files_of(name, of_option, recursive=recursive) if folder else [(name, partial(safe_files.read, name))]
-        yield from [_as_documents(_read_file(file, read)) for file, read in found if takes(file)]
+        new = [(os.path.normpath(file), file, read) for file, read in found if takes(file)]
+        yield from [_as_documents(_read_file(file, read)) for path, file, read in new if path not in seen]
+        seen |= {path for path, _, _ in new}
 
 
 def _matching(name: str, of_option: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -10,12 +9,10 @@ from netinit.base.errors import NetinitError, OptionError
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.inject.deciding.init_container import find_init, options_of
 from netinit.inject.deciding.podfile import PodFacts, read_object
+from netinit.inject.deciding.rules_program import is_image_of_istio
 from netinit.options import offline
 from netinit.options.declare import describe_strays
 from netinit.questions.lint import ERROR, lint
-
-_OF_ISTIO = ("proxyv2", "proxy_init", "pilot")
-"""The names of images with Istio's own program for the rules."""
 
 
 def find_rule_problems(pod: Tree) -> Iterator[str]:
@@ -65,7 +62,7 @@ def find_unreadable_arguments(init: Tree) -> list[str]:
 def refuses_to_start(pod: Tree) -> list[str]:
     """Return why the init container of an injected pod would not start; nothing if Istio's image runs Istio's own program."""
     init = find_init(mapping(pod.get("spec")))
-    if init is None or posixpath.basename(string(init.get("image"))).partition(":")[0].partition("@")[0] in _OF_ISTIO:
+    if init is None or is_image_of_istio(string(init.get("image"))):
         return []
     return find_unreadable_arguments(init)
 

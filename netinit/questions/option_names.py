@@ -12,21 +12,25 @@ from functools import cache
 from netinit.inject.deciding.pod_options import BY_AGENT
 from netinit.inject.deciding.podfile import OF_ANNOTATION, PodFacts, in_proxy_config
 from netinit.options import Options, kinds
+from netinit.options.declare import OF_OURS
 from netinit.options.kinds import Flag
 
 _GIVEN = r"(?:=(?P<joined>[\w*.,:/-]*[\w*])| (?P<quoted>'[^']*')| (?P<value>[0-9*](?:[\w.,:/-]*\w)?|{words})(?![\w-]))?"
 _REPEATED = re.compile(rf"\b({OF_ANNOTATION}[\w./, -]+: \"[^\"]*\")(?: \1)+")
 _WITHOUT = ("without ", "leave out ", "from ", "to ", "in ", "among ")  # before a name that stands for the whole option
 _DEFAULTS = Options()
+NEEDS_OURS = " with netinit's image"
+"""Ends the name of an option that Istio's program does not have, or does not get from a pod's annotation."""
+_OURS_ALONE = {flag.field: f"{flag.label}{NEEDS_OURS}" for flag in Options.flags if flag.group == OF_OURS}
 
 
 def name_options(facts: PodFacts) -> dict[str, str]:
     """Return what the pod's author calls each option that is no flag to them, by field."""
     if not facts.by_annotation:
-        return dict(facts.origins)
+        return {**(_OURS_ALONE if facts.program.is_istio else {}), **facts.origins}
     if facts.options.traits.proxy_mark:  # a mesh's agent reads annotations of its own
         return {**{field: f"{OF_ANNOTATION}{name}" for field, name in BY_AGENT.items()}, **facts.origins}
-    offered = {flag.field: _offer(flag) for flag in Options.flags}
+    offered = {flag.field: _offer(flag, istio=facts.program.is_istio) for flag in Options.flags}
     names = {**{field: name for field, name in offered.items() if name}, **facts.origins}
     changed = {field for field in names if getattr(facts.options, field) != getattr(_DEFAULTS, field)}
     spent = {names[field] for field in changed}  # a variable of two options that has set one of them does not set the other
@@ -39,10 +43,10 @@ def is_of_injection(option: str, facts: PodFacts) -> bool:
     return facts.by_annotation and flag is not None and flag.field not in facts.origins
 
 
-def _offer(flag: Flag) -> str:
-    """Return the annotation that a pod's author would write; empty if none sets the option."""
+def _offer(flag: Flag, *, istio: bool) -> str:
+    """Return the annotation that a pod's author would write; empty if none sets the option. `istio`: Istio's program makes rules."""
     if name := (*flag.istio_annotations, flag.annotation)[0]:
-        return f"{OF_ANNOTATION}{name}"
+        return f"{OF_ANNOTATION}{name}{NEEDS_OURS if istio and not flag.istio_annotations else ''}"
     return in_proxy_config(flag.pod_variable) if flag.pod_variable else ""
 
 
@@ -66,9 +70,12 @@ def _write(found: re.Match[str], names: Mapping[str, str]) -> str:
     given = found["joined"] or (found["quoted"] or "").strip("'") or found["value"] or ""
     if not given and flag.kind is kinds.SWITCH and not found.string.endswith(_WITHOUT, 0, found.start()):
         given = "true"
+    name, needs, _ = name.partition(NEEDS_OURS)
+    if needs and (not given or not name.startswith(OF_ANNOTATION)):
+        return f"{found[0]}{needs if given else ''}"
     if not given and found["quoted"] is None:
         return name
-    return f'{name}: "{given}"'
+    return f'{name}: "{given}"{needs}'
 
 
 @cache

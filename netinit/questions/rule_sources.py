@@ -19,11 +19,11 @@ from netinit.options.command_line import format_options, read_value
 from netinit.options.kinds import quote_value
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.pod_rules import LiveRules, PodRules
-from netinit.rules.infer_options import find_other_values
-from netinit.rules.infer_options.release_plans import AFTER, layout_of, settle_as
+from netinit.rules.infer_options import find_other_values, native_plan
+from netinit.rules.infer_options.release_plans import layout_of, settle_as
 from netinit.rules.infer_options.release_plans import plan as plan_of_release
 from netinit.rules.layouts import plan
-from netinit.rules.model import EMPTY_PLAN
+from netinit.rules.model import EMPTY_PLAN, Plan
 from netinit.simulate.ruleset import load_plan
 from netinit.simulate.stand_ins import EXAMPLE_POD, stand_in
 
@@ -77,11 +77,11 @@ def find_planned(
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given, read_servers = (facts.options, tuple) if facts else (options, read_servers)
     notes, warnings = _add_pod_notes(facts)
-    if facts and facts.release is not None and facts.release < AFTER:
-        notes += (f"{facts.name}: the image is Istio 1.{facts.release}'s, and the rules are those that this release makes",)
+    if facts and facts.program.note:
+        notes += (f"{facts.name}: {facts.program.note}",)
     made = {} if made is None else made
     kept = not facts or facts.intercepted or facts.in_doubt
-    release = facts.release if facts and facts.release is not None and facts.release < AFTER else None
+    release = facts.program.release if facts else None
     bare = (given, addresses, kept, facts.doubt if facts and facts.in_doubt else "", release)
     if bare not in made:
         made[bare] = _make_rules(*bare, read_servers)
@@ -116,17 +116,25 @@ def _plan(
 ) -> tuple[PodRules, tuple[str, ...]]:
     """The rules of options, if the pod `has_any`, and the warnings of their plan. `doubt`: why it may have none.
 
-    `release`: N if the program of an earlier Istio, 1.N, makes them. Raises OptionError for options that it does not have.
+    `release`: N if the program of Istio 1.N makes them. Raises OptionError for options that it does not have.
     """
     if release is not None and has_any:
-        options = settle_as(options.replace(layout=layout_of(release)), release)
-        made = plan_of_release(options, release)
+        options, made = _plan_of_istio(options, release)
     else:
         made = plan(options) if has_any else EMPTY_PLAN
     loaded = {family: load_plan(made, family) for family in FAMILIES}
     rulesets = {PLAN: {family: replace(one, doubt=doubt) for family, one in loaded.items()}}
     around = {family: stand_in(family, addresses) for family in FAMILIES}
     return PodRules(rulesets, around, {} if made is EMPTY_PLAN else {PLAN: options}), made.warnings
+
+
+def _plan_of_istio(options: SettledOptions, release: int) -> tuple[SettledOptions, Plan]:
+    """Return the rules that the program of Istio 1.`release` makes, and the options with which today's layout treats packets alike."""
+    if options.native_nftables:
+        options = native_plan.settle_as(options)
+        return options, native_plan.plan(options)
+    options = settle_as(options.replace(layout=layout_of(release)), release)
+    return options, plan_of_release(options, release)
 
 
 def _why_outside(facts: PodFacts) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import posixpath
-import re
 from typing import Any
 
 from netinit.base.tree import Tree, clone, mapping, sequence, string, strings
@@ -15,7 +14,6 @@ from netinit.options import Options
 _SPELLED_OUT = ("outbound_port", "proxy_uids", "inbound_mode", "outbound_cidrs", "inbound_ports")
 """Options that are always in the arguments, for people who read the pod."""
 _PROGRAMS = frozenset(("netinit", "istio-iptables", "istio-iptables.sh", "apply", "pilot-agent"))
-_ISTIO_IMAGE = re.compile(r"(?:proxyv2|proxy_init):v?1\.(\d{1,3})(?:[.-][\w.-]*)?$")  # under any prefix, as mirrors have it
 _LONG = 4096  # characters: longer arguments are not cached
 _STARTED_AS = frozenset(("netinit", "istio-iptables"))
 _RESOURCES: Tree = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
@@ -84,12 +82,6 @@ def find_init(spec: Tree) -> Tree | None:
         if any(posixpath.basename(string(word)) in _STARTED_AS for word in words):
             return container
     return None
-
-
-def istio_release(container: Tree) -> int | None:
-    """Return N if a container's image is one of Istio 1.N with its own program for the rules; None for others and without a tag."""
-    found = _ISTIO_IMAGE.search(string(container.get("image")).partition("@")[0])
-    return int(found[1]) if found else None
 
 
 def is_ambient(pod: Tree) -> bool:

@@ -14,7 +14,7 @@ from netinit.golang import goyaml
 from netinit.golang.errors import YamlError
 from netinit.inject.deciding.containers import LISTS
 from netinit.inject.deciding.init_container import find_init
-from netinit.inject.deciding.manifests import Workload
+from netinit.inject.deciding.manifests import BEFORE_JSON, Workload
 from netinit.inject.deciding.metadata_findings import MISPLACED_ANNOTATION
 from netinit.inject.deciding.option_findings import PROXY_OWNER
 from netinit.inject.deciding.pod_options import find_annotation
@@ -62,6 +62,15 @@ class FilePlaces:
         return []
 
 
+    def count_inserted(self, line: int) -> int:
+        """How many characters of a line, from 1, are not in the file itself but before an object of a JSON stream."""
+        return len(BEFORE_JSON) if line in self._begins_object else 0
+
+    @functools.cached_property
+    def _begins_object(self) -> frozenset[int]:
+        return frozenset([number for number, line in enumerate(self._text.split("\n"), 1) if line.startswith(BEFORE_JSON)])
+
+
 class ObjectPlace:
     """The place of an object in a document of a file; `path`: to an item of a List."""
 
@@ -75,7 +84,7 @@ class ObjectPlace:
         start = self._file.documents[self._document].find(self._path)[0]
         found = [(start.find(path), path) for path in paths]
         place = next((place for (place, steps), path in found if steps == len(path)), found[-1][0][0] if found else start)
-        return place.line, place.column
+        return place.line, place.column - self._file.count_inserted(place.line)
 
 
 class PodPlace:

@@ -17,13 +17,15 @@ from netinit.base.records import Record
 from netinit.base.sanitize import quote
 from netinit.base.tree import Tree, clone, mapping, sequence, string, strings
 from netinit.inject.deciding import yaml_texts
-from netinit.inject.deciding.template_kinds import SHIPPED, Path, TemplateKind, find_kind
+from netinit.inject.deciding.template_kinds import Path, TemplateKind, find_kinds
 
 _SEPARATOR = re.compile(r"^---(?=[ \t\r\n]|\Z).*?(?:\n|\Z)", re.MULTILINE)
 _DIRECTIVES = r"(?:[ \t]*(?:#[^\n]*)?\n)*%(?:[^\n]*\n)(?:[ \t]*(?:[%#][^\n]*)?\n)*"
 """Lines such as `%YAML 1.1`, which belong to the document after the next separator."""
 _INLINE = r"---[ \t]+[^ \t\r\n#]"
 
+BEFORE_JSON = "--- \t"
+"""Stands before each object of a JSON stream, on its line; nobody writes a separator so, and a `Document` has a usual one."""
 _JSON_OBJECT = re.compile(r"\s*\{")
 _BLANKS = " \r\n"  # a tab is left to the parser, which refuses it at the start of a line
 _LISTED = 10  # maximum number of workloads in an error
@@ -55,21 +57,30 @@ class Document(Record):
 
 
 def split(text: str) -> list[Document]:
-    """Split a stream into documents; concatenated, they are the stream."""
+    """Split a stream into documents; concatenated, they are the stream, but for the separators of a JSON stream's objects.
+
+    These get a line of their own: kubectl refuses an object on the separator's line.
+    """
     documents = []
     separator, start, lines = "", 0, 0
     for found in _SEPARATOR.finditer(text):
         before = text[start : found.start()]
         directives = not separator and re.fullmatch(_DIRECTIVES, before) is not None
         if (found.start() > 0 or separator) and not directives:
-            documents.append(Document(separator=separator, text=before, lines_before=lines))
+            documents.append(_make_document(separator, before, lines))
             lines += separator.count("\n") + before.count("\n")
         inline = re.match(_INLINE, found[0]) is not None
         head = before if directives else ""
-        separator, start = (found[0][:3], found.start() + 3) if inline else (found[0], found.end())
+        length = len(BEFORE_JSON) if found[0].startswith(BEFORE_JSON) else 3
+        separator, start = (found[0][:length], found.start() + length) if inline else (found[0], found.end())
         separator = head + separator
-    documents.append(Document(separator=separator, text=text[start:], lines_before=lines))
+    documents.append(_make_document(separator, text[start:], lines))
     return documents
+
+
+def _make_document(separator: str, text: str, lines_before: int) -> Document:
+    own = separator == BEFORE_JSON
+    return Document(separator="---\n" if own else separator, text=text, lines_before=lines_before - own)
 
 
 def separate_objects(text: str) -> str:
@@ -87,7 +98,7 @@ def separate_objects(text: str) -> str:
     if not starts[1:] or text[end:].strip():
         return text
     pieces = [text[one:other].rstrip(" \t") for one, other in itertools.pairwise((*starts, len(text)))]
-    return text[: starts[0]] + "".join([f"--- {piece}" if piece.endswith("\n") else f"--- {piece}\n" for piece in pieces])
+    return text[: starts[0]] + "".join([f"{BEFORE_JSON}{piece}" + ("" if piece.endswith("\n") else "\n") for piece in pieces])
 
 
 class StreamWriter:
@@ -199,29 +210,32 @@ def _place(tree: Any, path: Path, key: str, value: Tree) -> None:
 
 def workload(tree: Any) -> Workload | None:
     """Return the workload of a tree; None for another object. Raises ParseError if its pod spec is not a mapping."""
-    return next(_workloads(tree, SHIPPED), None)
+    return next(_workloads(tree, ()), None)
 
 
 def _workloads(tree: Any, kinds: Iterable[TemplateKind]) -> Iterator[Workload]:
     if not isinstance(tree, dict):
         return
     version, metadata = string(tree.get("apiVersion")), mapping(tree.get("metadata"))
-    if (made := find_kind(tree.get("kind"), version.rpartition("/")[0], kinds)) is None:
+    if not (made := find_kinds(tree.get("kind"), version.rpartition("/")[0], kinds)):
         return
-    kind, paths = made.kind, made.templates(tree)
+    kind = made[0].kind
+    paths = {path: one.metadata for one in reversed(made) for path in one.templates(tree)}
+    if len(made) > 1:  # of several, those that the object has
+        paths = {path: holder for path, holder in paths.items() if "spec" in _at(tree, path)}
     name, namespace = string(metadata.get("name") or metadata.get("generateName")), string(metadata.get("namespace"))
     if kind == "Pod":
         owner = PodOwner.of_pod(tree)
     else:
         # generateName: the API server has not chosen a name yet.
         owner = PodOwner(name=string(metadata.get("name")), namespace=namespace, kind=kind, api_version=version)
-    for path in paths:
+    for path, holder in paths.items():
         where = ".".join(map(str, (*path, "spec")))
         if not isinstance(_at(tree, path).get("spec"), dict | None):
             raise ParseError(f'{kind} "{name}": {where} is not a mapping; without it there is no pod to inject')
         yield Workload(
             kind=kind, name=name, namespace=namespace, owner=owner, tree=tree, template_path=path,
-            metadata_path=path if made.metadata is None else made.metadata, part=f", {where}" if len(paths) > 1 else "",
+            metadata_path=path if holder is None else holder, part=f", {where}" if len(paths) > 1 else "",
         )  # fmt: skip
 
 
@@ -234,15 +248,24 @@ def located_objects(tree: Any, path: tuple[str | int, ...] = ()) -> Iterator[tup
     """Yield the objects of a document, each with its path in the document."""
     if isinstance(tree, dict) and string(tree.get("kind")).endswith("List") and isinstance(tree.get("items"), list):
         for number, item in enumerate(tree["items"]):
+            _complete_item(item, tree)
             yield from located_objects(item, (*path, "items", number))
     else:
         yield path, tree
 
 
+def _complete_item(item: Any, listed: Tree) -> None:
+    """Name the kind of an item of a PodList or the like: the API server leaves it out, and clients add it, in place."""
+    kind = string(listed.get("kind")).removesuffix("List")
+    if kind and isinstance(item, dict) and not item.get("kind"):
+        item["kind"] = kind
+        item.setdefault("apiVersion", listed.get("apiVersion"))
+
+
 def workloads(tree: Any, kinds: Iterable[TemplateKind] = ()) -> Iterator[Workload]:
     """Yield the workloads of a document, also those of these `kinds`, of which an object may have several."""
     for one in objects(tree):
-        yield from _workloads(one, (*kinds, *SHIPPED))
+        yield from _workloads(one, tuple(kinds))
 
 
 class Selection:

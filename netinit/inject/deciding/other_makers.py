@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from netinit.base.findings import FindingKind
@@ -17,9 +18,19 @@ UNREAD_PODS = FindingKind(
     "with a pod template. Check its pods themselves, or what the template is processed to.",
 )
 _OPENSHIFT = "Template"
+_COMPOSED = {  # by kind: the API group, and the label of the pods that a controller composes of fields of its own
+    **dict.fromkeys(("Workflow", "CronWorkflow"), ("argoproj.io", "workflows.argoproj.io/workflow")),
+    **dict.fromkeys(("TaskRun", "PipelineRun"), ("tekton.dev", "tekton.dev/taskRun")),
+    **dict.fromkeys(("SparkApplication", "ScheduledSparkApplication"), ("sparkoperator.k8s.io", "spark-role")),
+    "InferenceService": ("serving.kserve.io", "serving.kserve.io/inferenceservice"),
+    **dict.fromkeys(
+        ("Kafka", "KafkaBridge", "KafkaConnect", "KafkaMirrorMaker2", "KafkaNodePool"), ("kafka.strimzi.io", "strimzi.io/cluster")
+    ),
+}
 _MACHINES = ("VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceReplicaSet", "VirtualMachinePool")
 _OF_KUBEVIRT = "kubevirt.io"
 _PASSED_OVER = ("ConfigMap", "CustomResourceDefinition", "Secret")
+_MOST = 20  # templates of an object that are looked at; a RayCluster has one for each group of workers
 _DEPTH = 8  # keys from an object to its pod template: Spark's and Argo's need five
 
 
@@ -32,16 +43,20 @@ def describe_other_maker(tree: Any) -> str:
     if kind in _MACHINES and group.endswith(_OF_KUBEVIRT):
         pods = "kubectl get pod -l kubevirt.io=virt-launcher -o yaml | netinit lint -"
         return f"{title} runs in a pod that KubeVirt makes, virt-launcher, which is not checked; ask about that: {pods}"
-    found = next(_templates(tree), None)
-    if found is None:
+    of_group, label = _COMPOSED.get(kind, ("", ""))
+    if label and group == of_group:
+        pods = f"kubectl get pod -l {label} -o yaml | netinit lint -"
+        return f"{title} makes pods that its controller composes, which are not checked; ask about those: {pods}"
+    found = list(islice(_templates(tree), _MOST))
+    if not found:
         return ""
     if kind == _OPENSHIFT:
         return f"{title} of OpenShift holds workloads that are not checked; process it: oc process -f FILE -o yaml | netinit lint -"
-    where = ".".join(found).replace(f".{EACH}", EACH)
-    crd = f"{kind}.{group}={where}" if group else f"{kind}={where}"
+    places = list(dict.fromkeys([".".join(path).replace(f".{EACH}", EACH) for path in found]))
+    declared = [f"--crd {shorten(f'{kind}.{group}={where}' if group else f'{kind}={where}')}" for where in places]
     return (
-        f"{title} makes pods of {where}, which are not checked, since its kind is not known; give one of the pods "
-        f"(kubectl get pod NAME -o yaml); inject and check-inject take the object with --crd {shorten(crd)}"
+        f"{title} makes pods of {' and '.join(map(shorten, places))}, which are not checked, since its kind is not known; give one of "
+        f"the pods (kubectl get pod NAME -o yaml); inject and check-inject take the object with {' '.join(declared)}"
     )
 
 

@@ -14,7 +14,7 @@ from netinit.base.tree import Tree, mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import ACCEPTED, CHECKS, PROXY_CONFIG, STATUS_PORT, known_keys, read_accepted
 from netinit.inject.deciding.containers import PROXY, all_containers, find_proxy, find_sidecar, named, other_kind
-from netinit.inject.deciding.init_container import find_init, is_ambient, istio_release, options_of
+from netinit.inject.deciding.init_container import find_init, is_ambient, options_of
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import Workload, workloads
 from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
@@ -26,6 +26,7 @@ from netinit.inject.deciding.pod_options import (
     make_cni_options,
 )
 from netinit.inject.deciding.rights import RuleChanger
+from netinit.inject.deciding.rules_program import NETINIT, RulesProgram, find_program, list_unread
 from netinit.inject.deciding.warnings import (
     NOT_PROGRAMMED,
     PodFinding,
@@ -114,7 +115,7 @@ class PodFacts:
     `doubt`: why it is not known. `by_annotation`: an injector, a plugin or an agent makes its options of annotations.
     `proxy_ports`: see the function. `may_mark`: a container besides the proxy may set firewall marks. `other_proxy`: what its
     proxy is if it is no sidecar, such as `router`.
-    `release`: N if an image of Istio 1.N programs the rules. `place`: where it stands in `file`.
+    `program`: what programs the rules, as far as an init container shows it. `place`: where it stands in `file`.
     """
 
     name: str
@@ -142,7 +143,12 @@ class PodFacts:
     proxy_ports: tuple[int, ...] = PROXY_PORTS
     may_mark: bool = True
     other_proxy: str = ""
-    release: int | None = None
+    program: RulesProgram = NETINIT
+
+    @property
+    def written_options(self) -> Options:
+        """The options as they are in the pod: Istio's program needs no option to make exactly Istio's rules."""
+        return self.options.without("istio_exact") if self.program.is_istio else self.options
 
 
 def read_object(tree: Tree, base: Options | None = None, foresee_by: ForeseeBy | None = None) -> PodFacts:
@@ -228,9 +234,10 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
     spec = pod["spec"]
     container = find_init(spec)
     ambient = is_ambient(pod)
-    programs = False
+    programs, program = False, NETINIT
     if container is not None and not only_validates(container):
-        programs, by, options = True, "init container", options_of(container)
+        programs, by, options, program = True, "init container", options_of(container), find_program(container)
+        options = options.replace(istio_exact=True) if program.is_istio else options
         note = f"options of its init container {string(container.get('name'))}"
     elif ambient:
         by, options = "by an ambient agent", _ambient_options(annotations)
@@ -242,6 +249,8 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
     kind = "" if container is not None or ambient else other_kind(mapping(find_proxy(spec)).get("args"))
     if kind:
         note = describe_other_proxy(kind)
+    unread = list_unread(container, annotations) if programs and container is not None else ()
+    of_metadata = (*annotation_findings(annotations, frozenset(known_keys()), one), *request_findings(one))
     status = mapping(one.tree.get("status")) if one.kind == "Pod" else {}
     listed = [string(item.get("ip")) for item in named(status.get("podIPs"))] or [string(status.get("podIP"))]
     applications, proxy = applications_of(spec, container), find_unnamed_proxy(spec, container, options)
@@ -251,7 +260,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         origins=_origins(annotations),
         addresses=tuple(address for address in listed if address),
         notes=(note,),
-        findings=(*pod_findings(pod), *annotation_findings(annotations, frozenset(known_keys()), one), *request_findings(one)),
+        findings=(*pod_findings(pod), *of_metadata, *unread),
         host_network=uses_host_network(pod),
         programs=programs,
         programmed_by=by,
@@ -267,7 +276,7 @@ def _facts_of(one: Workload, pod: Tree, base: Options) -> PodFacts:
         proxy_ports=proxy_ports(spec, annotations, proxy),
         may_mark=may_set_marks(pod),
         other_proxy=kind,
-        release=istio_release(container) if programs and container is not None else None,
+        program=program,
     )
 
 

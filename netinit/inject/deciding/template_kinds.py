@@ -74,6 +74,9 @@ SHIPPED: tuple[TemplateKind, ...] = (
 )
 
 
-def find_kind(kind: Any, group: str, kinds: Iterable[TemplateKind]) -> TemplateKind | None:
-    """Return the first of these kinds that an object of this kind and API group is of."""
-    return next((one for one in kinds if one.kind == kind and (not one.groups or group in one.groups)), None)
+def find_kinds(kind: Any, group: str, declared: Iterable[TemplateKind]) -> list[TemplateKind]:
+    """Return the templates that objects of this kind and API group may have: those declared, or else those known."""
+    for kinds in (declared, SHIPPED):
+        if found := [one for one in kinds if one.kind == kind and (not one.groups or group in one.groups)]:
+            return found
+    return []

@@ -22,7 +22,7 @@ from netinit.questions.audit.words import (
     unite_by_space,
 )
 from netinit.questions.explain import CONVERT
-from netinit.questions.option_names import translate
+from netinit.questions.option_names import NEEDS_OURS, translate
 from netinit.questions.pod_rules import PodRules
 from netinit.questions.unanswered import find_unanswered
 from netinit.rules.foreign_targets import Untrack
@@ -367,5 +367,7 @@ def _closed_by(subject: PodRules, piece: Piece) -> Iterator[str]:
         kind, how = flag.closes
         if kind != piece.kind.name or not flag.applies_to(given.layout):
             continue
-        if piece.kind is not kinds.NOT_TCP or (piece.region.space.direction == OUTBOUND and not getattr(given, flag.field)):
+        if flag.field == "istio_exact" and subject.names.get(flag.field, "").endswith(NEEDS_OURS):
+            yield "use netinit's image, whose rules refuse them"
+        elif piece.kind is not kinds.NOT_TCP or (piece.region.space.direction == OUTBOUND and not getattr(given, flag.field)):
             yield how.format(option=flag.label)

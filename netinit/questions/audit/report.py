@@ -258,13 +258,17 @@ def examine_all(
 
 
 def _ask_for_families(report: AuditReport, accepted: Mapping[str, str]) -> list[Issue]:
-    """One note for all pods of manifests of which it is not known whether they have IPv6."""
+    """One note for all pods of manifests of which it is not known whether they have IPv6, at the file of the first.
+
+    Code scanning refuses a whole SARIF file for one result that is in no file.
+    """
     asked = [one for one in report.pods if one.source.facts and any(row.kind is kinds.PERHAPS_IPV6 for row in one.traffic)]
     text = (
         f"{count(len(asked), 'pod')}: IPv6 is not captured where the first address is IPv4, and it is not known whether the cluster "
         "has IPv6; say ipFamilies: [ipv4], or [ipv4, ipv6], in the file of --settings, such as netinit.yaml"
     )
-    return without_ignored([Issue(UNKNOWN_FAMILIES, NOTE, "", text)] if asked else [], accepted, {})
+    files = [one.source.facts.file for one in asked if one.source.facts]
+    return without_ignored([Issue(UNKNOWN_FAMILIES, NOTE, "", text, file=files[0])] if asked else [], accepted, {})
 
 
 def with_files(report: AuditReport, found: FileSurvey, accepted: Mapping[str, str]) -> AuditReport:

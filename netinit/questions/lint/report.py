@@ -94,7 +94,7 @@ def examine_pods(pods: Sequence[PodFacts], options: Options, accepted: Mapping[s
     """Check pods of manifests; of the options, they take the name servers they need. `accepted` has codes with reasons."""
     ask = cache(lint_options)  # most pods of a repository have the same options
     issues = [*[one for facts in pods for one in lint_pod(options, facts, accepted, ask)], *list_doubts(pods, accepted)]
-    linted = [(facts.name, complete_servers(facts, options).options.settle(offline())) for facts in pods if facts.programs]
+    linted = [(facts.name, complete_servers(facts, options).written_options.settle(offline())) for facts in pods if facts.programs]
     return LintReport(tuple(issues), tuple([facts.name for facts in pods]), tuple(linted))
 
 

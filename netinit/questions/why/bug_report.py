@@ -25,7 +25,7 @@ from netinit.questions.why.connection import (
 )
 from netinit.questions.why.injection import NOT_INJECTED
 from netinit.questions.why.objects import MAX_LISTED
-from netinit.questions.why.steps import Step, WhyReport, collect, failed, passed, unknown
+from netinit.questions.why.steps import Step, WhyReport, collect, count_unexamined, failed, name_first, passed, unknown
 
 TITLE = "# netinit report"
 MAX_LINES = 20_000  # a report with a thousand rules has some four thousand
@@ -85,6 +85,7 @@ def _of_pod(report: BugReport) -> Iterator[Step]:
         sentence, _, remedy = _CODE.sub("", text).strip().rpartition("; ")
         kind = all_kinds().get(code[1]) if code else None  # a report may be of another version
         yield failed("manifest", kind, sentence or remedy, remedy=remedy if sentence else "")
+    yield from count_unexamined("manifest", findings, "findings")
     if lines and not findings:
         yield passed("manifest", "the report has no finding about it")
     if not lines:
@@ -103,14 +104,16 @@ def _of_rules(report: BugReport) -> Iterator[Step]:
         return
     told = [line for line in lines if not line.startswith(("netinit ", "source: ", "note: "))]
     if code:
-        text = "; ".join(told[:MAX_LISTED]) or f"verify ended with {code}"
+        text = name_first(told, "; ") or f"verify ended with {code}"
         text = f"the live rules are not those that the pod asks for: {text}"
         yield failed(RULES, NOT_AS_PLANNED, text, remedy="kubectl netinit fix POD")
     else:
         yield passed(RULES, told[0] if told else "as planned")
     listeners = [(line, KINDS[found[1]]) for line in told if (found := _CODE.search(line)) and found[1] in KINDS]
-    for line, kind in [(line, kind) for line, kind in listeners if kind in REMEDIES][:MAX_LISTED]:
+    known = [(line, kind) for line, kind in listeners if kind in REMEDIES]
+    for line, kind in known[:MAX_LISTED]:
         yield failed(LISTENERS, kind, _CODE.sub("", line).strip().removeprefix("then: "), remedy=REMEDIES[kind])
+    yield from count_unexamined(LISTENERS, known, "findings about listeners")
     if not listeners:
         yield passed(LISTENERS, "the report has no finding about who listens")
 

@@ -27,7 +27,7 @@ from netinit.questions.explain import REPAIR
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
-from netinit.questions.why.steps import Step, failed, passed, unknown
+from netinit.questions.why.steps import Step, count_unexamined, failed, passed, unknown
 from netinit.simulate.trace import CAPTURED, DIRECT, DROPPED
 
 NOT_AS_PLANNED = FindingKind(
@@ -90,7 +90,7 @@ class ConnectionAnswer(Record):
 
 def read_answers(tree: Tree) -> tuple[ConnectionAnswer, ...]:
     """Read explain's object, with the answers for other containers."""
-    return tuple([_read(mapping(one)) for one in (tree, *sequence(tree.get("others"))[:MAX_LISTED])])
+    return tuple([_read(mapping(one)) for one in (tree, *sequence(tree.get("others")))])
 
 
 def _read(tree: Tree) -> ConnectionAnswer:
@@ -179,6 +179,7 @@ def _judge_listeners(one: ConnectionAnswer, pod: PodInQuestion) -> Iterator[Step
             yield failed(LISTENERS, kind, text, about, remedy=REMEDIES.get(kind, ""), shown_by=_show_proxy(pod, kind))
         else:
             yield unknown(LISTENERS, text, about, kind=kind)
+    yield from count_unexamined(LISTENERS, one.listeners, "listeners", pod.title)
 
 
 def _show_proxy(pod: PodInQuestion, kind: FindingKind) -> str:

@@ -53,7 +53,17 @@ from netinit.questions.why.start_up import (
     examine_ports,
     examine_state,
 )
-from netinit.questions.why.steps import FAILED, UNKNOWN, Step, WhyReport, collect, passed, unknown
+from netinit.questions.why.steps import (
+    FAILED,
+    UNKNOWN,
+    Step,
+    WhyReport,
+    collect,
+    count_unexamined,
+    name_first,
+    passed,
+    unknown,
+)
 from netinit.questions.why.users import examine_users
 from netinit.simulate.trace import CAPTURED, DIRECT
 
@@ -191,7 +201,7 @@ class _Target(Record):
 def _list_targets(to: Endpoint, found: ServiceDestination | None, pod: PodInQuestion) -> tuple[list[_Target], str]:
     """What to ask the rules about, and why nothing."""
     number = to.number or (found.port.number if found else 0)
-    addresses = [to.address] if to.address else [*found.addresses][:MAX_LISTED] if found else []
+    addresses = [to.address] if to.address else [*found.addresses] if found else []
     if not number:
         return [], f"the number of port {quote(to.port)} is not known"
     if addresses:
@@ -206,7 +216,7 @@ def _ask_out(
     asked: WhyQuestion, targets: list[_Target], pod: PodInQuestion, known: Evidence, answers: list[ConnectionAnswer]
 ) -> Iterator[Step]:
     """What the rules do with the connection to each address; `answers` gets what explain said."""
-    for target in targets:
+    for target in targets[:MAX_LISTED]:
         given, problem = ask(known.explain, Question("outbound", to=target.endpoint, udp=asked.udp, uid=asked.uid))
         if target.title:
             given = tuple([_rename(one, target) for one in given])
@@ -214,6 +224,7 @@ def _ask_out(
         if problem:
             yield unknown(RULES, problem, f"to {target.endpoint}")
         yield from examine_answers(pod, given, udp=asked.udp)
+    yield from count_unexamined(RULES, targets, "addresses", pod.title)
 
 
 def _rename(one: ConnectionAnswer, target: _Target) -> ConnectionAnswer:
@@ -233,6 +244,7 @@ def _examine_servers(found: ServiceDestination, known: Evidence, ends: Ends | No
             yield from examine_mutual_tls(ends.replace(server=server, ports=tuple(target_numbers(found, server.spec))), known.objects)
             yield from examine_authorization(server, known.objects)
         yield from examine_policies(server, INGRESS, known.objects)
+    yield from count_unexamined(SERVER, found.workloads, "workloads", title_of(found.service))
     if not found.workloads and spec_of(found.service).get("selector"):
         yield unknown(SERVER, "its pods are not given, so neither their proxy nor mutual TLS is known", title_of(found.service))
 
@@ -256,6 +268,7 @@ def _follow_in(asked: WhyQuestion, pod: PodInQuestion, known: Evidence) -> Itera
         endpoint = Endpoint(host=name_of(one.service), port=str(one.port.number))
         yield from examine_service(one.service, endpoint, one, known.objects)
         yield from examine_protocol(one.port, one.about, show, asked_udp=asked.udp, limit=limit)
+    yield from count_unexamined(SERVICE_STEP, found, "ports of Services", pod.title)
     if not numbers:
         yield unknown("port", "which port of the pod is meant is not known", pod.title, remedy="name it with --port")
     yield from _ask_in(asked, numbers, pod, client, known)
@@ -326,6 +339,7 @@ def _ask_in(
         steps += [unknown(RULES, problem, f"port {number}")] if problem else []
         steps += examine_answers(pod, answers, udp=asked.udp, client_in_mesh=client.in_mesh if client else False)
         arrivals |= {one.interface for one in answers if source}
+    steps += count_unexamined(RULES, numbers, "ports", pod.title) if pod.facts and not pod.host_network else ()
     yield from examine_interfaces(pod, arrivals)
     yield from steps
 
@@ -398,8 +412,7 @@ def _ask_resolver(pod: PodInQuestion, known: Evidence) -> Iterator[Step]:
         return
     servers = [*dict.fromkeys([str(one) for one in (*pod.facts.options.dns_servers, *pod.facts.name_servers)])]
     if left := servers[MAX_SERVERS:]:
-        named = f"{', '.join(left[:MAX_LISTED])}{' and more' if len(left) > MAX_LISTED else ''}"
-        yield passed(DNS, f"{named}: never asked, since a resolver takes the first {MAX_SERVERS} name servers", pod.title)
+        yield passed(DNS, f"{name_first(left)}: never asked, since a resolver takes the first {MAX_SERVERS} name servers", pod.title)
     for server in servers[:MAX_SERVERS]:
         answers, problem = ask(known.explain, Question("outbound", to=join_host(server, 53), udp=True))
         if problem:

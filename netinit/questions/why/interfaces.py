@@ -12,7 +12,7 @@ from netinit.options import Options
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion, read_json_list
-from netinit.questions.why.steps import Step, failed, passed, unknown
+from netinit.questions.why.steps import Step, count_unexamined, failed, passed, unknown
 
 SECOND_INTERFACE = FindingKind(
     "NI315", "second-interface",
@@ -40,6 +40,7 @@ def examine_interfaces(pod: PodInQuestion, arrivals: Collection[str]) -> Iterato
             yield failed(NAME, SECOND_INTERFACE, text, pod.title, remedy=remedy)
         else:
             yield unknown(NAME, text, pod.title, remedy=remedy, kind=SECOND_INTERFACE)
+    yield from count_unexamined(NAME, captured, "interfaces", pod.title)
     if further and not captured:
         yield passed(NAME, "its further interfaces are left out of capture", pod.title)
 
@@ -50,4 +51,4 @@ def list_interfaces(text: str) -> Iterator[str]:
         given = [string(one.get("interface")) for one in read_json_list(text)]
     else:
         given = [one.strip().partition("@")[2] for one in text.split(",") if one.strip()]
-    yield from [name or f"net{number}" for number, name in enumerate(given, 1)][: 4 * MAX_LISTED]
+    yield from [name or f"net{number}" for number, name in enumerate(given, 1)]

@@ -19,7 +19,7 @@ from netinit.inject.deciding.warnings import (
 )
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
-from netinit.questions.why.steps import Step, failed, passed
+from netinit.questions.why.steps import Step, count_unexamined, failed, passed
 
 NAME = "manifest"
 _OF_OTHER_STEPS = (NOT_PROGRAMMED, PROXY_OWNER, NO_NETWORK, HOST_NETWORK)
@@ -34,6 +34,7 @@ def examine_manifest(pod: PodInQuestion) -> Iterator[Step]:
     for one in wrong[:MAX_LISTED]:
         text, _, remedy = one.text.rpartition("; ")
         yield failed(NAME, one.kind, text or remedy, pod.title, remedy=remedy if text else "")
+    yield from count_unexamined(NAME, wrong, "findings", pod.title)
     if pod.problem and not any(one.kind == ARGUMENTS for one in wrong):
         yield failed(NAME, INVALID_VALUE, pod.problem.partition("\n")[0], pod.title)
     elif not wrong:

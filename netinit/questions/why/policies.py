@@ -24,7 +24,7 @@ from netinit.questions.why.objects import (
 )
 from netinit.questions.why.pods import PodInQuestion
 from netinit.questions.why.sidecars import covers_host
-from netinit.questions.why.steps import Step, name_object, passed, unknown
+from netinit.questions.why.steps import Step, count_unexamined, name_object, passed, unknown
 
 NAME, AUTHORIZATION_STEP, ROUTE_STEP = "network policy", "authorization", "route"
 INGRESS, EGRESS = "Ingress", "Egress"
@@ -111,8 +111,7 @@ def _name_all(objects: ClusterObjects, named: _Named) -> Iterator[Step]:
     for one, text in named.found[:MAX_LISTED]:
         show = f"kubectl describe {named.show} {name_of(one)} -n {namespace_of(one)}"
         yield unknown(named.step, text, name_object(named.kind, namespace_of(one), name_of(one)), shown_by=show)
-    if len(named.found) > MAX_LISTED:
-        yield unknown(named.step, f"{len(named.found) - MAX_LISTED} more of {named.kind}", named.title)
+    yield from count_unexamined(named.step, named.found, f"objects {named.kind}", named.title)
     if named.found:
         return
     if why := objects.why_unknown(named.kind):

@@ -13,7 +13,6 @@ from netinit.questions.why.asked import Endpoint
 from netinit.questions.why.exports import ANNOTATION, DEFAULTS, FIELD, is_exported
 from netinit.questions.why.objects import (
     CONFIG_MAP,
-    MAX_LISTED,
     MESH,
     ROOT_NAMESPACE,
     ROUTE,
@@ -32,7 +31,7 @@ from netinit.questions.why.policies import find_routes
 from netinit.questions.why.protocols import DETECTED, HTTP, TCP, read_protocol
 from netinit.questions.why.services import HEADLESS
 from netinit.questions.why.sidecars import Import, covers_host, find_sidecar, imports
-from netinit.questions.why.steps import Step, failed, name_object, passed, unknown
+from netinit.questions.why.steps import Step, failed, name_first, name_object, passed, unknown
 
 NOT_REGISTERED = FindingKind(
     "NI334", "not-registered",
@@ -243,7 +242,7 @@ def _judge_entry(entry: Tree, asked: _Asked, objects: ClusterObjects) -> Registr
     if not hosts:
         return None
     if asked.port and ports and asked.port not in ports:
-        text = f"{title} names it, for port {', '.join([one.title for one in ports.values()][:MAX_LISTED])} alone"
+        text = f"{title} names it, for port {name_first([one.title for one in ports.values()])} alone"
         return Registration(is_known=False, text=text, remedy=f"add port {asked.port} to the ServiceEntry")
     protocol = read_protocol(ports[asked.port]) if asked.port in ports else DETECTED
     found = min([_judge_scope(entry, SERVICE_ENTRY, asked.replace(host=one, protocol=protocol), objects) for one in hosts], key=_order)

@@ -26,7 +26,7 @@ from netinit.questions.why.objects import (
     namespace_of,
     spec_of,
 )
-from netinit.questions.why.steps import Step, failed, name_object, passed, unknown
+from netinit.questions.why.steps import Step, count_unexamined, failed, name_first, name_object, passed, unknown
 
 NO_SUCH_SERVICE = FindingKind(
     "NI318", "no-such-service",
@@ -109,7 +109,7 @@ def find_destination(service: Tree, asked: Endpoint, objects: ClusterObjects) ->
     if port is None:
         return None
     endpoints = list_endpoints(objects, namespace_of(service), name_of(service)) or []
-    addresses = [cluster_ip] if _is_address(cluster_ip) else [one.address for one in endpoints if one.is_ready][:MAX_LISTED]
+    addresses = [cluster_ip] if _is_address(cluster_ip) else [one.address for one in endpoints if one.is_ready]
     return ServiceDestination(service=service, port=port, addresses=tuple(addresses), workloads=tuple(list_selected(service, objects)))
 
 
@@ -133,7 +133,7 @@ def examine_service(service: Tree, asked: Endpoint, found: ServiceDestination | 
         yield _judge_external(service, about)
         return
     if found is None:
-        known = ", ".join([one.title for one in list_ports(service)][:MAX_LISTED])
+        known = name_first([one.title for one in list_ports(service)])
         text = f"has no port {quote(asked.port)}; it has {known or 'none'}"
         remedy = f"use one of its ports: {known}" if known else "add the port to the Service"
         yield failed(NAME, NO_SUCH_PORT, text, about, remedy=remedy)
@@ -209,6 +209,7 @@ def _judge_target(found: ServiceDestination) -> Iterator[Step]:
                 yield failed(NAME, NO_TARGET_PORT, text, found.about, remedy=remedy)
             elif headless and port.number not in numbers:
                 yield _headless(found, str(numbers[0]))
+        yield from count_unexamined(NAME, found.workloads, "workloads that it selects", found.about)
     elif headless and port.target_number != port.number:
         yield _headless(found, port.target)
 

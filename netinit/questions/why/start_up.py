@@ -15,7 +15,7 @@ from netinit.options import DNS_LISTENER
 from netinit.questions.why.asked import WhyQuestion
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
-from netinit.questions.why.steps import Step, failed, passed, unknown
+from netinit.questions.why.steps import Step, count_unexamined, failed, name_first, passed, unknown
 
 PROXY_NOT_READY = FindingKind(
     "NI317", "proxy-not-ready",
@@ -85,6 +85,7 @@ def examine_init_containers(pod: PodInQuestion, asked: WhyQuestion) -> Iterator[
             yield failed(INIT, one.kind, text, about, remedy=remedy)
         else:
             yield unknown(INIT, text, about, remedy=remedy, kind=one.kind)
+    yield from count_unexamined(INIT, found, "init containers", pod.title)
     if not found and named(pod.spec.get("initContainers")):
         yield passed(INIT, "none runs before the proxy without a network", pod.title)
 
@@ -138,7 +139,7 @@ def examine_ports(pod: PodInQuestion) -> Iterator[Step]:
     for place, number in Counter([place for _, place in dict.fromkeys(wanted)]).items():
         if number > 1 and problems < MAX_LISTED:
             problems += 1
-            names = ", ".join([quote(name) for name, other in dict.fromkeys(wanted) if other == place][:MAX_LISTED])
+            names = name_first([quote(name) for name, other in dict.fromkeys(wanted) if other == place])
             text = f"{names} name port {place[0]}, and containers of a pod share one network: the second gets {IN_USE}"
             yield failed(PORTS, PORT_TAKEN, text, pod.title, remedy="give each its own port")
     if wanted and not problems:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from netinit.base.json_answers import with_version
 from netinit.base.records import Record
 from netinit.base.sanitize import Lines, escape, lines, quote, shorten
 from netinit.questions.findings import explain, link
+from netinit.questions.why.objects import MAX_LISTED
 
 PASSED, FAILED, UNKNOWN = "passed", "failed", "unknown"
 SIGNS = {PASSED: "✔", FAILED: "✘", UNKNOWN: "?"}
@@ -72,6 +73,18 @@ def unknown(name: str, text: str, about: str = "", *, remedy: str = "", shown_by
 def failed(name: str, kind: FindingKind | None, text: str, about: str = "", *, remedy: str = "", shown_by: str = "") -> Step:
     """A step that is a cause. `kind`: None if which finding it is, is not known."""
     return Step(name=name, outcome=FAILED, text=text, about=about, remedy=remedy, shown_by=shown_by, kind=kind)
+
+
+def count_unexamined(name: str, found: Collection[object], what: str, about: str = "") -> Iterator[Step]:
+    """Yield how many are left of what was found, of which only the first MAX_LISTED are examined. `what`: they are, in the plural."""
+    if (left := len(found) - MAX_LISTED) > 0:
+        yield unknown(name, f"{left} more of {len(found)} {what} {'is' if left == 1 else 'are'} not examined", about)
+
+
+def name_first(names: Collection[str], separator: str = ", ") -> str:
+    """The first MAX_LISTED names or sentences, and how many more there are."""
+    left = len(names) - MAX_LISTED
+    return separator.join([*names][:MAX_LISTED]) + (f" and {left} more" if left > 0 else "")
 
 
 def name_object(kind: str, namespace: str, name: str) -> str:

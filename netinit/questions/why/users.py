@@ -8,7 +8,7 @@ from netinit.base.sanitize import quote
 from netinit.inject.deciding.option_findings import PROXY_OWNER
 from netinit.questions.why.objects import MAX_LISTED
 from netinit.questions.why.pods import PodInQuestion
-from netinit.questions.why.steps import Step, failed, passed
+from netinit.questions.why.steps import Step, count_unexamined, failed, passed
 
 NAME = "user"
 
@@ -21,5 +21,6 @@ def examine_users(pod: PodInQuestion) -> Iterator[Step]:
         field = "runAsUser" if owner.startswith("uid") else "runAsGroup"
         text = f"runs as {owner}, the proxy's: its traffic is not captured and goes out in plain text; another user's is captured"
         yield failed(NAME, PROXY_OWNER, text, f"container {quote(name)}", remedy=f"choose another {field} for the container")
+    yield from count_unexamined(NAME, pod.facts.shared_owners, "containers that run as the proxy", pod.title)
     if not pod.facts.shared_owners:
         yield passed(NAME, "no container runs as the proxy's user or group, as far as the manifest says", pod.title)

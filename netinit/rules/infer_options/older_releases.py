@@ -36,7 +36,7 @@ class Releases:
     resolver: int = DNS_LISTENER
 
     def __str__(self) -> str:
-        return older.name_releases(self.first, self.after) if self.after else f"Istio 1.{self.first} and later, native nft"
+        return older.name_releases(self.first, self.after) + ("" if self.after else ", native nft")
 
     def plan(self, options: SettledOptions) -> Plan:
         """Return the rules of the releases for the options with which the current layout treats packets alike."""

@@ -105,13 +105,13 @@ def settle_as(options: SettledOptions, minor: int) -> SettledOptions:
 
 
 def plan(options: SettledOptions, minor: int, resolver: int = DNS_LISTENER) -> Plan:
-    """Return the rules of the release 1.`minor` for options that `settle_as` gives.
+    """Return the rules of the release 1.`minor`, an earlier one or of today, for options that `settle_as` gives.
 
     `resolver`: the port for DNS of releases before 1.9, where a variable chose it.
     """
     options = options.replace(**WITHOUT_OURS)
-    if minor < FIRST_OF_CURRENT:
-        return _as_classic(options, minor)
+    if not FIRST_OF_CURRENT <= minor < AFTER:
+        return _as_classic(options, minor) if minor < AFTER else current.plan(options).replace(made_from=options)
     options = _without_later(options, minor)
     made = current.plan(options.replace(redirect_dns=False, capture_all_dns=False) if minor < WITH_DNS_SERVERS else options)
     if minor < 12 and options.captures_ipv6:
@@ -159,7 +159,9 @@ def layout_of(minor: int) -> str:
 
 
 def name_releases(first: int, after: int) -> str:
-    """Return releases as text: from this minor release to the one before `after`."""
+    """Return releases as text: from this minor release to the one before `after`; 0 is all that follow."""
+    if not after:
+        return f"Istio 1.{first} and later"
     return f"Istio 1.{first}" if first + 1 == after else f"Istio 1.{first} to 1.{after - 1}"
 
 

@@ -198,3 +198,20 @@ def test_a_library_user_gets_the_places_too(folder):
 
     (folder / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  hostNetwork: true\n  containers: []\n")
     assert [(one.line, one.column) for one in netinit.lint(pod="pod.yaml").issues] == [(5, 3)]
+
+
+def test_every_finding_of_manifests_is_in_a_file_for_code_scanning(run, tmp_path):
+    """GitHub refuses a whole SARIF file for one result without a file: "expected artifact location"."""
+    file = tmp_path / "web.yaml"
+    init = "  initContainers: [{name: istio-init, image: netinit, args: [-b, '*', -i, '*']}]"
+    file.write_text(f"kind: Pod\nmetadata: {{name: web}}\nspec:\n{init}\n  containers: [{{name: a, image: i}}, {{name: istio-proxy, image: p}}]\n")
+    results = json.loads(run(["netinit", "audit", "--format", "sarif", str(file)]).out)["runs"][0]["results"]
+    assert "NI116" in [one["ruleId"] for one in results]
+    assert all("physicalLocation" in place for one in results for place in one["locations"])
+
+
+def test_a_file_that_is_named_twice_is_read_once(run, tmp_path):
+    file = tmp_path / "web.yaml"
+    file.write_text("kind: Pod\nmetadata: {name: web}\nspec: {hostNetwork: true, containers: [{name: a, image: i}]}\n")
+    again = [str(file), f"{tmp_path}/./web.yaml", str(tmp_path), f"{tmp_path}/*.yaml"]
+    assert run(["netinit", "lint", str(file)]).out == run(["netinit", "lint", *again]).out

@@ -39,7 +39,7 @@ def explain(run, file, *words):
 
 def without_places(text):
     """What is said, without the lines of the file, which injection moves."""
-    return [re.sub(r"^  \S+:\d+:\d+: ", "  ", line) for line in text.splitlines() if not line.startswith("    at: ")]
+    return [re.sub(r"^(  \S+:\d+:\d+|\S+\.yaml): ", "  ", line) for line in text.splitlines() if not line.startswith("    at: ")]
 
 
 def test_a_pod_gets_the_answers_that_it_gets_after_its_injection(run, write, tmp_path):

@@ -12,6 +12,7 @@ from netinit.base.errors import InjectionError, ParseError
 from netinit.base.tree import clone
 from netinit.inject import apply_patch, json_patch, load_config
 from netinit.inject.deciding import yaml_texts
+from netinit.inject.deciding.manifest_places import FilePlaces, ObjectPlace
 from netinit.inject.deciding.manifests import StreamWriter, separate_objects, split, workloads
 from netinit.inject.deciding.template_kinds import TemplateKind
 from streams import inject_stream
@@ -351,6 +352,23 @@ def test_a_stream_of_json_objects_is_read_as_documents_on_their_lines(between, i
         assert separated.rstrip().count("\n") == text.rstrip().count("\n")
     done = inject_stream(separated, CONFIG).text
     assert [[one["name"] for one in tree["spec"]["containers"]] for tree in yaml_texts.load_all(done)] == [["}{", "istio-proxy"]] * 3
+
+
+def test_objects_of_a_json_stream_are_written_back_as_kubectl_reads_them():
+    """kubectl refuses an object on the line of a separator: "invalid Yaml document separator"."""
+    given = [f'{{"kind": "ConfigMap", "metadata": {{"name": "{name}"}}}}' for name in "abc"]
+    assert inject_stream(separate_objects("\n".join(given)), CONFIG).text == "---\n" + "\n---\n".join(given) + "\n"
+
+
+@pytest.mark.parametrize("between", ["\n", "\n\n"])
+def test_places_in_json_streams_are_those_of_the_text(between):
+    pod = '{"kind": "Pod", "metadata": {"name": "web", "name": "web"}, "spec": {"containers": [{"name": "a"}]}}'
+    text = separate_objects(f"{pod}{between}{pod}")
+    errors = [error for document in split(text) for error in document.parse()[1]]
+    places = [ObjectPlace(FilePlaces(text), number, ()).find(("spec", "containers", 0, "name")) for number in (0, 1)]
+    (alone,), last = split(pod)[0].parse()[1], 1 + between.count("\n")
+    assert [(one.line, one.column) for one in errors] == [(1, alone.column), (last, alone.column)]
+    assert places == [(1, pod.index('"name": "a"') + 1), (last, pod.index('"name": "a"') + 1)]
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', '{"a": 1}\n', "", "{a: 1}\n{b: 2}", '{"a": 1}\n[2]', '{"a": 1}\n{"b": ', '{"a": 1}\n---\n{"b": 2}\n', "a: 1\n"])

@@ -16,6 +16,8 @@ from netinit.kube import by_kubectl, reading
 from netinit.kube.by_kubectl import find_reader
 from netinit.kube.resources import CONFIG_MAPS, NODES
 
+LOGGED = f'E1130 03:53:05.905903   24938 memcache.go:265] "Unhandled Error" err="couldn\'t get current server API group list: {"x" * 200}"'
+
 
 @pytest.fixture
 def kubectl(tmp_path, monkeypatch):
@@ -66,6 +68,9 @@ WHAT = "kubectl get --raw /api/v1/namespaces/istio-system/configmaps/istio: "
         (refuse("Error from server (Forbidden): no"), 403, "Forbidden", "Error from server (Forbidden): no"),
         (refuse("Error from server (Conflict): no"), 0, "Conflict", "Error from server (Conflict): no"),
         (refuse("it says: Error from server (NotFound): no"), 0, "", "it says: Error from server (NotFound): no"),
+        (refuse(f"{LOGGED}\n{LOGGED}\nWarning: v1 is deprecated\nError from server (Forbidden): no"), 403, "Forbidden", "Error from server (Forbidden): no"),
+        (refuse(f"{LOGGED}\nThe connection to the server x:1 was refused"), 0, "", "The connection to the server x:1 was refused"),
+        (refuse("Warning: it is old"), 0, "", "Warning: it is old"),
         (refuse("The connection to the server x:1 was refused"), 0, "", "The connection to the server x:1 was refused"),
         ("exit 3", 0, "", "ended with 3"),
         ("echo '{'", 0, "", "the answer is not JSON: Expecting property name enclosed in double quotes: line 2 column 1 (char 2)"),

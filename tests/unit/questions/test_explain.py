@@ -10,6 +10,7 @@ from netinit.base.errors import OptionError
 from netinit.inject.deciding.podfile import read_object
 from netinit.questions import explain as explaining
 from netinit.questions.answers import explain_connection
+from netinit.questions.audit.bypasses import audit
 from netinit.questions.connections import Question
 from netinit.questions.rule_sources import find_planned
 from netinit.simulate.ruleset import load_plan
@@ -51,11 +52,11 @@ def test_addresses_that_every_device_has_reach_their_neighbours(to):
     assert explain_connection([source], Question(to=to, to_port="80")).verdict == "direct"
 
 
-def injected(image, *args, name="istio-init"):
-    words = ["-p", "15001", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090", *args]
+def injected(image, *args, name="istio-init", program=(), annotations=()):
+    words = [*program, "-p", "15001", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-x", "", "-b", "*", "-d", "15090", *args]
     init = {"name": name, "image": image, "args": words, "securityContext": {"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}}}
     proxy = {"name": "istio-proxy", "image": image}
-    return {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"initContainers": [init], "containers": [{"name": "app", "image": "app"}, proxy]}}
+    return {"kind": "Pod", "metadata": {"name": "web", "annotations": dict(annotations)}, "spec": {"initContainers": [init], "containers": [{"name": "app", "image": "app"}, proxy]}}
 
 
 @pytest.mark.parametrize(
@@ -76,9 +77,82 @@ def test_an_image_of_istio_makes_the_rules_of_its_release(image, port, says):
     answer = explain_connection([find_planned(facts=read_object(injected(image)))], Question(source="10.9.9.9", to_port=port))
     assert answer.sentence.startswith(says)
     release = image.partition("1.")[2].partition(".")[0]
-    notes = [note for note in answer.notes if "this release" in note]
-    old = f'Pod "web": the image is Istio 1.{release}\'s, and the rules are those that this release makes'
-    assert notes == ([old] if release.isdigit() and int(release) < 25 else [])
+    named = f"the image is Istio 1.{release}'s, and the rules are those that this release makes"
+    unnamed = "the image is Istio's and names no release: the rules are taken for those of Istio 1.25 and later"
+    assert f'Pod "web": {named if release.isdigit() else unnamed}' in answer.notes
+
+
+def without_nat(facts):
+    """Whether the rules of a pod end connections for which nat is skipped, which Istio's own do not."""
+    return any(traffic.kind.name == "untranslated" for traffic in audit(find_planned(facts=facts).rules))
+
+
+@pytest.mark.parametrize(
+    ("image", "program", "is_istio", "unknown"),
+    [
+        ("docker.io/istio/proxyv2:1.24.6", (), True, False),
+        ("docker.io/istio/proxyv2:1.25.0", (), True, False),
+        ("docker.io/istio/proxyv2:1.29.0-distroless", ("istio-iptables",), True, False),
+        ("gcr.io/istio-release/proxyv2:1.30.1@sha256:00", (), True, False),
+        ("r.example:5000/a/mirrored-istio-proxyv2:v1.28.2-debug", (), True, False),
+        ("gcr.io/istio-testing/proxyv2:1.31-alpha.3a0b", (), True, False),
+        ("registry.redhat.io/openshift-service-mesh/proxyv2-rhel8:2.6.1", (), True, True),  # a release of its own
+        ("docker.io/istio/proxyv2:latest", (), True, True),
+        ("docker.io/istio/proxyv2", (), True, True),
+        ("r.example:5000/istio/proxyv2@sha256:00", (), True, True),
+        ("r.example/base/side:3", ("istio-iptables",), True, True),
+        ("r.example/base/side:3", ("/usr/local/bin/pilot-agent", "istio-iptables"), True, True),
+        ("r.example/base/side:3", (), False, False),
+        ("r.example/mesh/netinit:0.2.0", ("istio-iptables",), False, False),
+        ("r.example/proxyv2/netinit:1.29.0", (), False, False),
+    ],
+)  # fmt: skip
+def test_the_image_says_whether_rules_of_our_own_are_there(image, program, is_istio, unknown):
+    facts = read_object(injected(image, program=program))
+    assert (facts.program.is_istio, "taken for" in facts.program.note) == (is_istio, unknown)
+    assert without_nat(facts) is is_istio
+
+
+def test_native_rules_of_istio_are_those_of_its_own_backend():
+    source = find_planned(facts=read_object(injected("istio/proxyv2:1.29.0", "--native-nftables")), pod_ip=("10.1.1.1",))
+    assert source.rules.made_by.ipv6 == "inet"
+    assert without_nat(source.facts)
+
+
+def changes_of(facts, question):
+    (answered,) = explain_connection([find_planned(facts=facts)], question).answers
+    return [change for change, _ in answered.answer.changes]
+
+
+STATUS = {"sidecar.istio.io/status": '{"initContainers": ["istio-init"], "containers": ["istio-proxy"]}'}
+
+
+@pytest.mark.parametrize("annotations", [STATUS, {}])
+def test_what_istios_image_does_not_read_is_offered_with_netinits_alone(annotations):
+    """Without the status the author writes flags, of which Istio's program knows its own."""
+    quic = Question(to="1.1.1.1", to_port="443", udp=True)
+    facts = read_object(injected("istio/proxyv2:1.29.0", annotations=annotations))
+    offered = 'annotation netinit.io/reject-quic: "true"' if annotations else "--reject-quic"
+    assert changes_of(facts, quic) == [f"{offered} with netinit's image"]
+    ours = read_object(injected("r.example/netinit:0.2.0", annotations=annotations))
+    assert changes_of(ours, quic) == [offered]
+    bypasses = {one.kind.name: one.closes for one in audit(find_planned(facts=facts).rules)}
+    assert bypasses["untranslated"] == "use netinit's image, whose rules refuse them"
+    assert "netinit" not in "".join(changes_of(facts, Question(source="10.9.9.9", to_port="15090")))
+
+
+@pytest.mark.parametrize(("image", "found"), [("istio/proxyv2:1.29.0", ["NI103", "NI002"]), ("r.example/netinit:1", []), ("r.example/side:1", [])])
+def test_what_istios_image_does_not_read_is_found(image, found):
+    read = read_object(injected(image, "--reject-quic", program=("istio-iptables",), annotations={"netinit.io/log-rules": "true"}))
+    told = [one for one in read.findings if "does not know it" in one.text]
+    assert [one.kind.code for one in told] == found
+    assert all(one.text.endswith("; use netinit's image") for one in told)
+
+
+def test_options_of_istios_image_are_said_as_they_are_in_the_pod():
+    facts = read_object(injected("istio/proxyv2:1.29.0"))
+    assert facts.options.istio_exact
+    assert "istio-exact" not in " ".join(facts.written_options.to_argv())
 
 
 def test_a_release_of_long_ago_refuses_what_it_has_no_flag_for():

@@ -13,7 +13,7 @@ from netinit.options import Options
 from netinit.questions.why.asked import read_asked
 from netinit.questions.why.objects import read_objects
 from schemas import check_schema
-from why_objects import CLOSED, DB, MESH, NAMESPACE, OPEN, TO_DB, only, service, sidecar, workload
+from why_objects import CLOSED, DB, MESH, NAMESPACE, OPEN, TO_DB, only, report, service, sidecar, workload
 from why_situations import CASES, Situation, examine, live, recipient
 
 
@@ -229,3 +229,17 @@ def test_names_of_objects_cannot_forge_lines():
 def test_other_objects_of_the_same_kind_are_not_taken_for_services():
     knative = "apiVersion: serving.knative.dev/v1\nkind: Service\nmetadata: {name: db, namespace: shop}\nspec: {template: {}}"
     assert ask(workload(), knative, whole=("Service",), **TO_DB).cause.code == "NI318"
+
+
+def test_what_is_left_out_of_long_lists_is_counted():
+    ready = [{"addresses": [f"10.0.0.{number}"], "conditions": {"ready": True}} for number in range(1, 9)]
+    slices = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "endpoints": ready, "ports": [{"name": "tcp-sql", "port": 5432}]}
+    slices["metadata"] = {"name": "db-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "db"}}
+    found = report(service(more=", clusterIP: None"), json.dumps(slices), to="db:5432")
+    texts = [step.text for step in found.steps if step.name == "rules"]
+    assert len(texts) == 6, texts
+    assert texts[-1] == "3 more of 8 addresses are not examined"
+    names = [f"p{number}" for number in range(1, 8)]
+    ports = json.dumps([{"port": number, "name": name} for number, name in enumerate(names, 80)])
+    (lacking,) = [step.text for step in report(service(ports), to="db:5432").steps if step.text.startswith("has no port")]
+    assert lacking.endswith(" and 2 more")
