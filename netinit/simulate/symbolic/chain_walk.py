@@ -44,10 +44,6 @@ Results = dict[Verdict, Groups]
 """Packets that go on with the next rule, are back at the caller, or are accepted by the table."""
 
 
-def _results(on: Groups) -> Results:
-    return {GO_ON: on, BACK: {}, ACCEPTED: {}}
-
-
 def _join(into: Results, more: Results) -> None:
     for verdict, groups in more.items():
         join_groups(into[verdict], groups)
@@ -175,7 +171,7 @@ class Walker:
         return whole
 
     def _meet_each(self, place: _ChainFrame, runs: Iterable[Run], group: Part) -> Results:
-        whole = _results({(group.condition, group.path): group.region})
+        whole = {GO_ON: {(group.condition, group.path): group.region}, BACK: {}, ACCEPTED: {}}
         for run in runs:
             groups, whole[GO_ON] = whole[GO_ON], {}
             for (now, so_far), left in groups.items():
