@@ -651,7 +651,7 @@ table ip filter {
 
 def test_native_tables_are_judged_by_captured_packets_also_where_somebody_else_uses_iptables():
     options = PLAIN.replace(backend="nftables", ipv6="off")
-    found = verify_dump(read_rules([("pasted", NATIVE_WITH_OTHERS + render_script(plan(options.settle(offline()))))], options), strict=False)
+    found = verify_dump(read_rules([("pasted", render_script(plan(options.settle(offline()))) + NATIVE_WITH_OTHERS)], options), strict=False)
     assert found.differences == ()
     assert not any("icmp" in text for text in found.warnings)
     assert any("--dport 8099 -j DROP" in text for text in found.warnings)
