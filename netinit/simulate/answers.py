@@ -3,13 +3,15 @@
 The kernel finds the connection of an answer in the zone of its reply direction, gives the answer the connection's mark, and undoes
 NAT: the source's at the hooks that translate destinations, the destination's at the others (nf_nat_core.c, nf_nat_packet). An
 answer whose connection is not found keeps its addresses, so that nobody waits for it. Nor does anybody for one to a packet whose
-destination a rule wrote before it was tracked: NAT knows that destination alone.
+destination a rule wrote before it was tracked: NAT knows that destination alone. Before all hooks an answer of this host needs a
+route to where it goes until then, which is the address that NAT gave the source.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from netinit.base.net import IPV4
 from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 from netinit.simulate.condition import UNTRACKED, Condition, MarkBits
@@ -20,6 +22,17 @@ from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT,
 
 SYN_AND_ACK = ("SYN", "ACK")
 UserAndGroup = tuple[int, int]  # uid and gid
+UNSENT = "the kernel sends nothing from 127.0.0.0/8 through another device than lo (unless route_localnet is set)"
+
+
+def leaves_host(surroundings: Surroundings, destination: object) -> bool:
+    """Whether an answer is routed to somebody else, so that it must not be from a loopback address of IPv4 (`UNSENT`).
+
+    The kernel finds no route for such a packet (net/ipv4/route.c, __mkroute_output). IPv6 has no such check.
+    """
+    if surroundings.family is not IPV4 or not isinstance(destination, int):
+        return False
+    return surroundings.leaving_interface(destination, 0) != LOOPBACK_DEVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +78,10 @@ def follow_answer(
     if packet is None or not opens or asked.first.protocol not in ("tcp", "udp"):
         return None
     trace = follow(lambda assumed: _AnswerPath(ruleset, around, packet, assumed, asked))
+    loopback = IPV4.loopback_network
+    is_loopback = packet.source is not None and loopback.first <= packet.source <= loopback.last
+    if packet.has_socket and is_loopback and leaves_host(around, packet.destination):
+        return AnswerTrace(trace, arrives=False, reason=UNSENT)
     arrives, reason = _judge(asked, trace, ruleset.place_on(usual or surroundings))
     return AnswerTrace(trace, arrives, reason)
 

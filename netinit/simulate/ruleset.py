@@ -288,7 +288,8 @@ class Ruleset:
     @cached_property
     def _copies_marks(self) -> bool:
         targets = [loaded.rule.target for chain in self.list_chains() for loaded in chain.rules]
-        return any(isinstance(each, SaveMark | RestoreMark) for one in targets for each in _each_target(one))
+        parts = [part for one in targets for part in (one.targets if isinstance(one, Several) else (one,))]
+        return any(isinstance(part, SaveMark | RestoreMark) for part in parts)
 
     @cached_property
     def _marks_read(self) -> tuple[int, int]:
@@ -305,10 +306,6 @@ def _bits_of(masks: Iterable[int]) -> int:
     for mask in masks:
         found |= mask
     return found
-
-
-def _each_target(target: Target) -> tuple[Target, ...]:
-    return target.targets if isinstance(target, Several) else (target,)
 
 
 def join_backends(rulesets: Mapping[str, Mapping[Family, Ruleset]], family: Family, first: str = "") -> Ruleset:

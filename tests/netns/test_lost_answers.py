@@ -28,6 +28,7 @@ ROUTES = (
 ZONE_IN = "table inet z {\n chain input { type filter hook prerouting priority -300; ct zone set 5; }\n}"
 ZONE_OUT = "table inet z {\n chain output { type filter hook output priority -300; tcp sport 1-65535 ct zone set 5; }\n}"
 MARK = "table inet m {\n chain input { type filter hook input priority 0; ct mark set 1337; }\n}"
+FOREIGN_SOURCE = "table ip s {\n chain post { type nat hook postrouting priority 100; meta l4proto tcp snat to 203.0.113.99; }\n}"
 MASQUERADE = "table ip q {\n chain post { type nat hook postrouting priority 100; meta l4proto tcp masquerade; }\n}"
 HARMLESS = "table ip h {\n chain input { type filter hook input priority 0; ip saddr 192.0.2.128/25 tcp dport 9 accept; }\n}"
 WRITES = f"table ip w {{\n chain output {{ type filter hook output priority -300; ip daddr {FAR} tcp dport 80 ip daddr set {SHARED}; }}\n}}"
@@ -35,6 +36,7 @@ RULES = {
     "tailscale": (TAILSCALE,), "a full tunnel": (*ROUTES, FULL_TUNNEL), "policy rules alone": ROUTES, "a zone of what comes in": (ZONE_IN,),
     "a zone of what goes out": (ZONE_OUT,), "a mark of connections": (MARK,), "tailscale and masquerading": (TAILSCALE, MASQUERADE),
     "masquerading": (MASQUERADE,), "harmless rules": (HARMLESS,), "a destination without NAT": (WRITES,),
+    "a source that the pod does not have": (FOREIGN_SOURCE,),
 }  # fmt: skip
 CONNECTIONS = {  # question, and the packet that asks the same; the client of the pod has a route of its own to it
     "to a shared address": (("--to", f"{SHARED}:80"), False, Probe(SHARED, 80)),
@@ -89,6 +91,7 @@ LOST = {  # mode, what verify and audit say of the answers, and of which packet
     "a destination without NAT": (
         MODES, "they are translated back to a destination that a rule wrote into the packets, for example TCP from {own} to 203.0.113.7:80",
     ),
+    "a source that the pod does not have": (MODES, "through another device than lo (unless route_localnet is set), for example TCP from "),
     "tailscale and masquerading": (MODES, "drops the answers to connections that the proxy captures, for example TCP from {own} to 100.64."),
 }  # fmt: skip
 

@@ -124,16 +124,19 @@ class Runtime:
         """As when a node loses power: containerd, its shims and their containers are killed, and what lies in /run is gone."""
         self.process.kill()
         self.process.wait()
-        shims = {pid for pid, words in _list_processes() if "containerd-shim" in words[0] and str(self.socket) in words}
-        for pid in shims | _descendants(shims):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        self._kill_shims()
         for folder in (self.folder / "state", Path("/run/netns")):
             mounted = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
             for path in sorted((one for one in mounted if one.startswith(f"{folder}/")), key=len, reverse=True):
                 subprocess.run(["umount", "--lazy", path], check=True)
             for path in folder.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _kill_shims(self):
+        shims = {pid for pid, words in _list_processes() if "containerd-shim" in words[0] and str(self.socket) in words}
+        for pid in shims | _descendants(shims):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def end_containers(self):
         """Nothing runs any more when this returns."""
@@ -145,6 +148,7 @@ class Runtime:
         self.end_containers()
         self.process.terminate()
         self.process.wait(30)
+        self._kill_shims()  # containerd 2 leaves some whose sandbox is gone
 
     def ctr(self, *words, check=True):
         program = shutil.which("ctr", path=SEARCH)

@@ -95,8 +95,7 @@ def _read_limit_options(words: list[str]) -> list[Match] | None:
 
 
 def _read_socket_options(words: list[str]) -> list[Match] | None:
-    """Return the match without options, which narrow it down by what only the kernel knows."""
-    return None if words else [Socket()]
+    return None if words else [Socket()]  # options narrow it down by what only the kernel knows
 
 
 WHOLE = {"limit": _read_limit_options, "socket": _read_socket_options}  # modules whose options are read together

@@ -13,7 +13,7 @@ from netinit.base.net import MAX_PORT
 from netinit.rules.foreign_targets import Several
 from netinit.rules.model import OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Return
-from netinit.simulate.answers import SYN_AND_ACK, UserAndGroup
+from netinit.simulate.answers import SYN_AND_ACK, UNSENT, UserAndGroup, leaves_host
 from netinit.simulate.condition import KEPT, UNTRACKED, Condition, InitialState, MarkBits
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
@@ -23,7 +23,7 @@ from netinit.simulate.symbolic.match_sets import Choice, SymbolicPackets, local,
 from netinit.simulate.symbolic.partition import ENDS, Part
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, Space
-from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, SENT, UNKNOWN
+from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, SENT, UNKNOWN
 
 FOUND = "ESTABLISHED"  # the state of answers whose connection is found
 DROPS, LOSES = "drops the answers to {}", "keeps the answers to {} from coming back: {}"
@@ -86,7 +86,7 @@ def find_loss(end: Part, part: Part) -> str:
     """Why answers are lost; empty if they arrive, or if it is not known."""
     now, whose = end.condition, OF_VERDICT[part.verdict]
     if end.fate in ENDS:
-        return DROPS.format(whose)
+        return LOSES.format(whose, UNSENT) if end.reason == UNSENT else DROPS.format(whose)
     if not is_known(end):
         return ""
     if (now.source, now.source_port, now.destination) != (KEPT, KEPT, KEPT):
@@ -177,7 +177,12 @@ class _AnswerSets(PacketSets):
                 groups = {(coming, ()): part.region - same, (coming.replace(destination=KEPT), ()): same}
             self._receive(groups)
         else:
-            self._send({(begin, ()): part.region})
+            unsent = nothing(self._space)
+            if leaves_host(self._space.around, begin.destination):
+                loopback = (self._space.family.loopback_network,)
+                unsent = part.region & view(self._space, begin).in_networks(loopback, source=True).certain
+            self._end({(begin, ()): unsent}, DROPPED, UNSENT)
+            self._send({(begin, ()): part.region - unsent})
         return self._list_ends(part.region)
 
     def _ways(self, condition: Condition, *, free: bool) -> Iterator[tuple[Region, str | InitialState]]:

@@ -143,31 +143,35 @@ class SymbolicPackets:
         return Choice(begins, all_of_them) if set(mask) & {"SYN"} == set(flags) else Choice(none_of_them, all_of_them - begins)
 
     def with_translated_destination(self) -> Choice:
-        """Uncertain if the address that a rule has rewritten is."""
-        if self._now.rewritten:
-            return self.unknown()
-        port = self._now.destination_port
-        changed = self._same_destination().negated_if(negated=True)
+        """Packets that NAT sends elsewhere than tracking saw them go: where they began to, or what a rule wrote into them before."""
+        (address, seen), port = self._now.rewritten or (KEPT, KEPT), self._now.destination_port
+        changed = self._same_destination(address).negated_if(negated=True)
         if isinstance(port, int):
-            changed |= self._exactly(within(self._space, Dim.DESTINATION_PORT, [(port, port)])).negated_if(negated=True)
+            changed |= self._was(Dim.DESTINATION_PORT, seen, port).negated_if(negated=True)
         if self._now.state is not KEPT:
             return changed
         known = valued(self._space, Dim.STATE, *WITH_DNAT)
         return Choice(changed.certain | known, changed.possible | known)
 
-    def _same_destination(self) -> Choice:
-        """Packets that still have their original destination."""
+    def _was(self, name: str, seen: object, value: int) -> Choice:
+        """Packets whose address or port was this one when they were tracked; `seen`: what tracking saw."""
+        if seen is KEPT:
+            return self._exactly(within(self._space, name, [(value, value)]))
+        return self._always(holds=seen == value) if isinstance(seen, int) else self.unknown()
+
+    def _same_destination(self, seen: object) -> Choice:
+        """Packets that still have the destination that tracking saw."""
         address = self._now.destination
-        if address is KEPT:
-            return self._always(holds=True)
         if address is None:
             return self.unknown()
+        if address is KEPT and seen is KEPT:
+            return self._always(holds=True)
         if isinstance(address, int):
-            return self._exactly(within(self._space, Dim.DESTINATION, [(address, address)]))
+            return self._was(Dim.DESTINATION, seen, address)
         found = self._always(holds=False)
         for name in self._space.dimension(Dim.INTERFACE).values:
             own = self._space.around.primary_address(name)
-            same = self.unknown() if own is None else self._exactly(within(self._space, Dim.DESTINATION, [(own, own)]))
+            same = self.unknown() if own is None else self._was(Dim.DESTINATION, seen, own)
             found |= same & self._named(Dim.INTERFACE, partial(eq, name))
         return found
 

@@ -54,7 +54,8 @@ def test_an_answer_comes_back_from_where_the_connection_went(packet):
 @pytest.mark.parametrize("nat", ["-A POSTROUTING -j MASQUERADE\n", "-A POSTROUTING -j SNAT --to-source 192.0.2.99\n"])
 def test_a_translated_source_is_translated_back_where_destinations_are(nat):
     dropped = table("filter", "-A OUTPUT -s 127.0.0.1/32 -d 192.0.2.99/32 -p tcp -j DROP")  # before that, at no hook
-    assert answer(out(), dropped, nat=nat).arrives is True
+    both = POD.replace(addresses=(*POD.addresses, ("eth0", number_of("192.0.2.99"))))
+    assert answer(out(), dropped, nat=nat, around=both).arrives is True
     assert answer(out(uid=1337), table("filter", "-A INPUT -d 192.0.2.10/32 -s 198.51.100.7/32 -j DROP"), nat=nat).arrives is False
 
 
@@ -164,3 +165,22 @@ def test_what_opens_no_connection_has_no_answer(packet):
         assert answer(out(), dropped) is None
     else:
         assert answer(packet, "") is None
+
+
+@pytest.mark.parametrize(("own", "to", "arrives"), [
+    ((), "198.51.100.7", False), ((), "127.0.0.2", False), (("192.0.2.99",), "198.51.100.7", True), (("192.0.2.99",), "127.0.0.2", True),
+])  # fmt: skip
+def test_from_a_loopback_address_nothing_is_answered_whose_source_became_somebody_else_s(own, to, arrives):
+    """The proxy, and what listens there, answer from 127.0.0.1 to the address that NAT wrote: for that the kernel has no route."""
+    around = POD.replace(addresses=(*POD.addresses, *[("eth0", number_of(one)) for one in own]))
+    found = answer(out(to, uid=1337 if to == "127.0.0.2" else 1000), "", nat="-A POSTROUTING -j SNAT --to-source 192.0.2.99\n", around=around)
+    assert found.arrives is arrives
+    assert ("nothing from 127.0.0.0/8" in found.reason) is not arrives
+
+
+def test_ipv6_answers_from_its_loopback_address_wherever_it_is_routed():
+    around = Surroundings(family=IPV6, addresses=(("lo", number_of("::1")), ("eth0", number_of("2001:db8::10"))))
+    packet = make_outbound(around, "2001:db8:9::7", 80, uid=1000, gid=1000)
+    tables = NAT.format(more="-A POSTROUTING -j SNAT --to-source 2001:db8::99\n")
+    ruleset = load_listing(parse_listing(tables), IPV6)
+    assert follow_answer(simulate(packet, ruleset, around), ruleset, around, owner=(1337, 1337)).arrives is True

@@ -10,14 +10,16 @@ from allpackets import around
 from core import FAMILIES, IPV4, parse_listing, plan
 from goldens import SAMPLE, options_of
 from netinit.base.errors import TooManyPartsError
+from netinit.rules.foreign_targets import WriteDestination
+from netinit.rules.model import Rule
 from netinit.simulate.listed_rules import load_listing
-from netinit.simulate.ruleset import join_backends, load_plan
+from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, join_backends, load_plan
 from netinit.simulate.symbolic import chain_walk
 from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.match_sets import make_spaces
+from netinit.simulate.symbolic.match_sets import local, make_spaces
 from netinit.simulate.symbolic.partition import compare, compare_parts
-from netinit.simulate.symbolic.regions import marked, nothing
-from netinit.simulate.symbolic.space import OUTBOUND
+from netinit.simulate.symbolic.regions import in_states, marked, nothing, valued
+from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim
 from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN
 
 SETS_BIT_1 = "-j MARK --set-xmark 0x1/0x1"
@@ -128,3 +130,15 @@ def test_a_proof_that_takes_too_much_work_ends_with_the_name_of_a_rule_that_divi
     rules, _, space = load("mangle", mark_each(12, "-m mark --mark 0x550/0xffff0 -j DROP"), [])
     with pytest.raises(TooManyPartsError, match=r"more than 20,000 steps, most of all because of rule \d+ of mangle OUTPUT, `.* -j MARK .*`; ask for"):
         divide(space, rules[IPV4], marks_matter=False)
+
+
+@pytest.mark.parametrize(("nat", "fate"), [("-A OUTPUT -p tcp -j REDIRECT --to-ports 15001\n", DROPPED), ("", SENT)])
+@pytest.mark.parametrize(("address", "port"), [("203.0.113.9", 0), ("", 81), ("203.0.113.9", 81)])
+def test_what_a_rule_wrote_before_tracking_is_no_destination_that_nat_translated(nat, fate, address, port):
+    text = f"*nat\n:OUTPUT ACCEPT [0:0]\n{nat}COMMIT\n*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m conntrack --ctstate DNAT -j DROP\nCOMMIT\n"
+    chain = LoadedChain("OUTPUT", (LoadedRule(1, "", Rule(target=WriteDestination(text="", address=address, port=port))),), "ACCEPT")
+    writes = HookedChain("ip theirs", chain, {"OUTPUT": chain}, "filter", "OUTPUT", -300)
+    ruleset = replace(load_listing(parse_listing(text), IPV4), foreign=(writes,))
+    (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: around(IPV4)}, free=False) if one.direction == OUTBOUND]
+    asked = in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp") - local(space, Dim.DESTINATION)
+    assert {part.fate for part in divide(space, ruleset).parts if part.region & asked} == {fate}
