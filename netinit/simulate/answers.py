@@ -25,15 +25,6 @@ UserAndGroup = tuple[int, int]  # uid and gid
 UNSENT = "the kernel sends nothing from 127.0.0.0/8 through another device than lo (unless route_localnet is set)"
 
 
-def leaves_host(surroundings: Surroundings, destination: object) -> bool:
-    """Whether an answer is routed to somebody else, so that it must not be from a loopback address of IPv4 (`UNSENT`).
-
-    The kernel finds no route for such a packet (net/ipv4/route.c, __mkroute_output). IPv6 has no such check.
-    """
-    if surroundings.family is not IPV4 or not isinstance(destination, int):
-        return False
-    return surroundings.leaving_interface(destination, 0) != LOOPBACK_DEVICE
-
 
 @dataclass(frozen=True, slots=True)
 class AnswerTrace:
@@ -78,12 +69,18 @@ def follow_answer(
     if packet is None or not opens or asked.first.protocol not in ("tcp", "udp"):
         return None
     trace = follow(lambda assumed: _AnswerPath(ruleset, around, packet, assumed, asked))
-    loopback = IPV4.loopback_network
-    is_loopback = packet.source is not None and loopback.first <= packet.source <= loopback.last
-    if packet.has_socket and is_loopback and leaves_host(around, packet.destination):
+    if packet.has_socket and _is_unsent(packet, around):
         return AnswerTrace(trace, arrives=False, reason=UNSENT)
     arrives, reason = _judge(asked, trace, ruleset.place_on(usual or surroundings))
     return AnswerTrace(trace, arrives, reason)
+
+
+def _is_unsent(packet: Packet, surroundings: Surroundings) -> bool:
+    """Whether the kernel has no route for a packet of this host: see `UNSENT` (net/ipv4/route.c, __mkroute_output). IPv6 sends it."""
+    if packet.family is not IPV4 or packet.source is None:
+        return False
+    loopback = IPV4.loopback_network
+    return loopback.first <= packet.source <= loopback.last and surroundings.is_of_type_local(packet.destination) is False
 
 
 def _judge(asked: Trace, found: Trace, usual: Surroundings) -> tuple[bool | None, str]:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from netinit.base.net import MAX_PORT
+from netinit.base.net import IPV4, MAX_PORT
 from netinit.rules.foreign_targets import Several
 from netinit.rules.model import OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Return
-from netinit.simulate.answers import SYN_AND_ACK, UNSENT, UserAndGroup, leaves_host
+from netinit.simulate.answers import SYN_AND_ACK, UNSENT, UserAndGroup
 from netinit.simulate.condition import KEPT, UNTRACKED, Condition, InitialState, MarkBits
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
@@ -177,11 +177,10 @@ class _AnswerSets(PacketSets):
                 groups = {(coming, ()): part.region - same, (coming.replace(destination=KEPT), ()): same}
             self._receive(groups)
         else:
-            unsent = nothing(self._space)
-            if leaves_host(self._space.around, begin.destination):
-                loopback = (self._space.family.loopback_network,)
-                unsent = part.region & view(self._space, begin).in_networks(loopback, source=True).certain
-            self._end({(begin, ()): unsent}, DROPPED, UNSENT)
+            answers, unsent = view(self._space, begin), nothing(self._space)
+            if self._space.family is IPV4:
+                unsent = answers.in_networks((IPV4.loopback_network,), source=True).certain - answers.local(source=False).possible
+            self._end({(begin, ()): part.region & unsent}, DROPPED, UNSENT)
             self._send({(begin, ()): part.region - unsent})
         return self._list_ends(part.region)
 

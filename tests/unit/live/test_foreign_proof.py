@@ -176,9 +176,6 @@ def test_a_foreign_rule_that_keeps_answers_from_coming_back_is_a_warning_with_a_
     assert not [line for line in find(text) if "the answers" in line], "only who asks for answers is told of them"
 
 
-TO_ITSELF = "from 10.7.0.2 to 10.7.0.2:8080, sent by uid 1337, gid 1000"
-
-
 def write_payload(value, base, offset, protocol="tcp"):
     """The expressions of a rule that writes a value into packets: `ip daddr set`, `tcp dport set`."""
     builder = RuleBuilder(IPV4.number, [])
@@ -191,8 +188,8 @@ def write_payload(value, base, offset, protocol="tcp"):
 @pytest.mark.parametrize(
     ("hook", "written", "text", "lines"),
     [
-        ("output", (bytes((203, 0, 113, 50)), 1, 16), "write 4 bytes at 16 of the network", [(ANSWERS, f"TCP {TO_ITSELF}")]),
-        ("output", (bytes((0, 81)), 2, 2), "write 2 bytes at 2 of the transport", [(ANSWERS, f"TCP {TO_ITSELF}")]),
+        ("output", (bytes((203, 0, 113, 50)), 1, 16), "write 4 bytes at 16 of the network", [(ANSWERS, f"TCP {OUT.format(':8080')}")]),
+        ("output", (bytes((0, 81)), 2, 2), "write 2 bytes at 2 of the transport", [(ANSWERS, f"TCP {OUT.format(':8080')}")]),
         ("prerouting", (bytes((0, 81)), 2, 2), "write 2 bytes at 2 of the transport", [(ANSWERS, f"TCP {IN.format(':8080')}")]),
         ("output", (bytes((0, 81)), 2, 2, "udp"), "write 2 bytes at 2 of the transport", [("to direct connections", f"UDP {OUT.format(':8080')}")]),
     ],
