@@ -16,7 +16,7 @@ from netinit.live import host
 from netinit.live.copies import list_copied, stop_at_copies
 from netinit.live.culprits import Judge, own_marks
 from netinit.options import BACKENDS, TABLES_OF_OUR_OWN
-from netinit.rules.iptables.compare import DOCKER_RULE
+from netinit.rules.iptables.keys import DOCKER_RULE
 from netinit.rules.model import ESCAPING, FOREIGN, OWNED_CHAINS, ROUTING, Difference, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.targets import Drop, Reject
@@ -25,7 +25,7 @@ from netinit.simulate.examples import example_of, is_restricted
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import HookedChain, RuleHit, Ruleset, is_ours
 from netinit.simulate.symbolic.hook_walk import divide
-from netinit.simulate.symbolic.match_sets import local, make_spaces, through_devices
+from netinit.simulate.symbolic.match_sets import local, make_spaces, martians, through_devices
 from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, unmarked, within
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, intervals_of
@@ -85,7 +85,7 @@ class ForeignProof:
         named = devices if len(devices) <= MAX_DEVICES else frozenset()
         rulesets = [{self.family: self.planned}, {self.family: self.live}]
         for space in make_spaces(rulesets, {self.family: around}, free=free, interfaces=named):
-            likely = in_states(space, (CtState.NEW,)) & through_devices(space, named)
+            likely = in_states(space, (CtState.NEW,)) & through_devices(space, named) - martians(space)
             # an ordinary socket sends from an address of its host
             if space.direction == OUTBOUND or not around.forwards:
                 likely &= local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)

@@ -37,7 +37,7 @@ from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, EXTRA, MISSING, MOVED,
 from netinit.simulate.endpoints import format_example
 from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, is_ours, load_plan
-from netinit.simulate.symbolic.match_sets import local
+from netinit.simulate.symbolic.match_sets import local, martians
 from netinit.simulate.symbolic.regions import Region, in_states, marked, unmarked
 from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim, Space
 from netinit.simulate.trace import CAPTURED, NOT_FORWARDED
@@ -184,7 +184,7 @@ def _ordinary(space: Space) -> Region:
     """What an ordinary socket sends from an address of the pod, and what comes in for one: new connections without marks of others."""
     ours = local(space, Dim.SOURCE if space.direction == OUTBOUND else Dim.DESTINATION)
     marks = marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if space.direction == OUTBOUND else unmarked(space)
-    return in_states(space, (CtState.NEW,)) & ours & marks
+    return in_states(space, (CtState.NEW,)) & ours & marks - martians(space)
 
 
 def _not_proved(error: TooManyPartsError) -> Difference:

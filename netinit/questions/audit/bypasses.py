@@ -17,7 +17,6 @@ from netinit.questions.audit.words import (
     describe,
     describe_values,
     mark_subset,
-    martians,
     merge_families,
     unite_by_space,
 )
@@ -28,7 +27,7 @@ from netinit.questions.unanswered import find_unanswered
 from netinit.rules.foreign_targets import Untrack
 from netinit.rules.layouts.builder import proxy_owners
 from netinit.simulate.ruleset import RuleHit
-from netinit.simulate.symbolic.match_sets import local
+from netinit.simulate.symbolic.match_sets import local, martians
 from netinit.simulate.symbolic.partition import Part, Partition
 from netinit.simulate.symbolic.regions import Region, in_states, marked, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, KNOWN, OUTBOUND, REUSES, CtState, Dim, Space

@@ -7,8 +7,8 @@ from functools import partial
 
 from netinit.base.net import FULL_MASK, Family, Interval, format_intervals, join_ranges
 from netinit.simulate.symbolic.boxes import Sides
-from netinit.simulate.symbolic.match_sets import local
-from netinit.simulate.symbolic.regions import Region, everything, marked, nothing, unite, within
+from netinit.simulate.symbolic.match_sets import local, martians
+from netinit.simulate.symbolic.regions import Region, everything, marked, unite, within
 from netinit.simulate.symbolic.space import (
     ANY_OTHER,
     BEGINNINGS,
@@ -68,14 +68,6 @@ def merge_families(described: Iterable[tuple[str, Family]], families: int) -> tu
     for text, family in described:
         found.setdefault(text, {})[family.name] = None
     return tuple(text if len(names) == families else f"{', '.join(names)}: {text}" for text, names in found.items())
-
-
-def martians(space: Space) -> Region:
-    """Inbound packets with a loopback address, which the kernel drops on all interfaces but lo."""
-    if space.direction != INBOUND:
-        return nothing(space)
-    addresses = intervals_of([space.family.loopback_network])
-    return within(space, Dim.DESTINATION, addresses) | within(space, Dim.SOURCE, addresses)
 
 
 def _protocol(region: Region, values: tuple[Interval, ...], _: Region) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.rules.iptables.keys import jumps_to_ours, target_of
+from netinit.rules.iptables.keys import DOCKER_RULE, jumps_to_ours, target_of
 from netinit.rules.iptables.parse import normalise, part_comment
 from netinit.rules.iptables.write import Listing, Written, WrittenChain, miss_chain
 from netinit.rules.model import BUILTIN_CHAINS, EXTRA, MISSING, MOVED, OWNED_CHAINS, SHADOWING, Difference
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from netinit.rules.iptables.ownership import Owned
 
-DOCKER_RULE = "-d 127.0.0.11/32 -j DOCKER_OUTPUT"  # Docker's resolver; the rules for DNS come before it
 NO_CHAIN = WrittenChain(rules=())
 HARMLESS_TARGETS = frozenset(
     ("", "LOG", "NFLOG", "MARK", "CONNMARK", "COUNTER", "CT", "NOTRACK", "TRACE", "TCPMSS", "DSCP", "TOS", "AUDIT")

@@ -1,4 +1,4 @@
-"""What the key of a rule shows, which `normalise` makes: where it leads."""
+"""What listed rules are known by: where one leads, by the key that `normalise` makes, and the text of one of others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from netinit.base.net import IPV4
 from netinit.rules.model import OWNED_CHAINS
 from netinit.rules.targets import Jump, Target
 
+DOCKER_RULE = "-d 127.0.0.11/32 -j DOCKER_OUTPUT"  # Docker's resolver; the rules for DNS come before it
 Key = tuple[object, ...]  # of a rule: its matches and its target
 
 

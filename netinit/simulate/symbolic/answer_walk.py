@@ -22,7 +22,7 @@ from netinit.simulate.symbolic.hook_walk import PacketSets, divide, split_by_rou
 from netinit.simulate.symbolic.match_sets import Choice, SymbolicPackets, local, view
 from netinit.simulate.symbolic.partition import ENDS, Part
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, valued, within
-from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, Space
+from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
 from netinit.simulate.trace import CAPTURED, DELIVERED, DIRECT, DROPPED, SENT, UNKNOWN
 
 FOUND = "ESTABLISHED"  # the state of answers whose connection is found
@@ -79,7 +79,11 @@ def list_askers(region: Region) -> Region:
     own = local(space, Dim.SOURCE)
     found = region & in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp", "udp")
     found &= within(space, Dim.SOURCE_PORT, [(1, MAX_PORT)])  # no socket has port 0
-    return found & own if space.direction == OUTBOUND else found - own
+    if space.direction == INBOUND:
+        return found - own
+    if space.family is IPV4:  # it has no route for what is from loopback to others
+        own -= within(space, Dim.SOURCE, intervals_of([IPV4.loopback_network])) - local(space, Dim.DESTINATION)
+    return found & own
 
 
 def find_loss(end: Part, part: Part) -> str:

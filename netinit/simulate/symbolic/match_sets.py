@@ -233,6 +233,14 @@ def local(space: Space, name: str) -> Region:
     return within(space, name, [*intervals_of([space.family.loopback_network]), *own])
 
 
+def martians(space: Space) -> Region:
+    """Inbound packets with a loopback address, which the kernel drops on all interfaces but lo."""
+    if space.direction != INBOUND:
+        return nothing(space)
+    addresses = intervals_of([space.family.loopback_network])
+    return within(space, Dim.DESTINATION, addresses) | within(space, Dim.SOURCE, addresses)
+
+
 def through_devices(space: Space, devices: frozenset[str]) -> Region:
     """Packets through one of these devices; all packets if there is none, or the space does not distinguish devices."""
     values = space.dimension(Dim.INTERFACE).values

@@ -176,6 +176,12 @@ def test_a_foreign_rule_that_keeps_answers_from_coming_back_is_a_warning_with_a_
     assert not [line for line in find(text) if "the answers" in line], "only who asks for answers is told of them"
 
 
+@pytest.mark.parametrize("rule", ['iifname != "lo" ip daddr 127.0.0.1 tcp dport 8080 drop', 'iifname != "lo" ip saddr 127.0.0.0/8 drop'])
+def test_what_nobody_sends_from_or_to_loopback_addresses_of_others_may_be_dropped(rule):
+    """As Docker's rules do for ports that it publishes on 127.0.0.1 alone."""
+    assert find(theirs("prerouting", rule), answers=LostAnswers()) == []
+
+
 def write_payload(value, base, offset, protocol="tcp"):
     """The expressions of a rule that writes a value into packets: `ip daddr set`, `tcp dport set`."""
     builder = RuleBuilder(IPV4.number, [])

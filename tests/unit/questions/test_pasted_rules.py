@@ -655,3 +655,15 @@ def test_native_tables_are_judged_by_captured_packets_also_where_somebody_else_u
     assert found.differences == ()
     assert not any("icmp" in text for text in found.warnings)
     assert any("--dport 8099 -j DROP" in text for text in found.warnings)
+
+
+def test_docker_s_rules_about_published_ports_are_not_mentioned_beside_the_plan():
+    """Of Docker 28 and later: others cannot reach what is published on 127.0.0.1, nor a container by its address."""
+    theirs = (
+        "*raw\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n-A PREROUTING -d 127.0.0.1/32 ! -i lo -p tcp -m tcp --dport 8080 -j DROP\n"
+        "-A PREROUTING -d 172.17.0.2/32 ! -i docker0 -p tcp -m tcp --dport 80 -j DROP\nCOMMIT\n"
+    )
+    source = read_rules([("theirs", theirs)], PLAIN.replace(ipv6="off"))
+    found = verify_dump(source, strict=True)
+    assert found.ok
+    assert not [text for text in found.warnings if "DROP" in text]
