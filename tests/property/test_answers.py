@@ -71,7 +71,7 @@ def check(options, family, text, counted):
     random = Random(SEED)
     for space in make_spaces([{family: ruleset}], {family: around(family)}, free=False):
         for part in divide(space, ruleset, marks_matter=False).parts:
-            asked = list_askers(part.region)
+            asked = list_askers(part)
             if (part.verdict, part.fate) not in ((CAPTURED, DELIVERED), (DIRECT, DELIVERED), (DIRECT, SENT)) or not asked:
                 continue
             owner = PROXY if part.verdict == CAPTURED else None

@@ -61,7 +61,7 @@ def find_lost(
 def _list_lost(ruleset: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None) -> Iterator[tuple[str, Part, Part]]:
     """Answers that do not come back: why, the part of what they answer, and where they end."""
     for part in parts:
-        if not _is_received(part) or not (asked := list_askers(part.region)):
+        if not _is_received(part) or not (asked := list_askers(part)):
             continue
         for end in follow_answers(ruleset, replace(part, region=asked), owner if part.verdict == CAPTURED else None):
             if effect := find_loss(end, part):
@@ -73,16 +73,17 @@ def _is_received(part: Part) -> bool:
     return part.fate == DELIVERED if part.verdict == CAPTURED else part.verdict == DIRECT and part.fate in (DELIVERED, SENT)
 
 
-def list_askers(region: Region) -> Region:
-    """Packets that open connections of somebody elsewhere, or of this host's applications."""
-    space = region.space
+def list_askers(part: Part) -> Region:
+    """Packets of a part that open connections of somebody elsewhere, or of this host's applications."""
+    space = part.region.space
     own = local(space, Dim.SOURCE)
-    found = region & in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp", "udp")
+    found = part.region & in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp", "udp")
     found &= within(space, Dim.SOURCE_PORT, [(1, MAX_PORT)])  # no socket has port 0
     if space.direction == INBOUND:
         return found - own
-    if space.family is IPV4:  # it has no route for what is from loopback to others
-        own -= within(space, Dim.SOURCE, intervals_of([IPV4.loopback_network])) - local(space, Dim.DESTINATION)
+    if space.family is IPV4:  # it has no route for what is from loopback to others, before and after NAT
+        staying = local(space, Dim.DESTINATION) if part.fate == DELIVERED or part.condition.source is not KEPT else nothing(space)
+        own -= within(space, Dim.SOURCE, intervals_of([IPV4.loopback_network])) - staying
     return found & own
 
 
