@@ -14,6 +14,7 @@ from netinit.base.errors import LabError, NamespaceError
 from netinit.base.net import FAMILIES
 from netinit.kernel import run
 from netinit.kernel.isolated_namespace import IsolatedNamespace
+from netinit.kernel.links import Links
 from netinit.kernel.sockets import creating_as, listen
 from netinit.lab import wiring
 from netinit.lab.probes import Arrival, Probe, Server, send_probes
@@ -96,6 +97,8 @@ class Pod(NetworkNamespace):
 
     def probe(self, probes: Sequence[Probe], *, outside: bool) -> list[Arrival]:
         """Send all probes at once, from the client if `outside`, while the servers answer; return where each arrived, in order."""
+        with self.entered(), Links() as links:
+            wiring.await_addresses(links)  # of rules that were programmed a moment ago, too
         with (self.client if outside else self).entered():
             return send_probes(probes, self.servers)
 

@@ -60,7 +60,7 @@ def wire(
             for address in map(ip_address, outside):  # on the client's `lo`, where every interface reaches them
                 if address.version in versions:
                     beyond.add_address(LOOPBACK_INDEX, str(address), address.max_prefixlen)
-            _await_addresses(beyond)
+            await_addresses(beyond)
     except OSError as error:
         raise LabError(
             f"the kernel refuses a link, an address or a route of the pod: {error}; "
@@ -98,7 +98,7 @@ def join(ours: Side, name: str, theirs: Side, number: int, versions: Sequence[in
     _await_carrier(theirs.namespace, "eth0")
     _await_carrier(ours.namespace, name)
     for side in (theirs, ours):
-        _await_addresses(side)
+        await_addresses(side)
 
 
 def _await_carrier(namespace: IsolatedNamespace, name: str) -> None:
@@ -117,7 +117,7 @@ def _await_carrier(namespace: IsolatedNamespace, name: str) -> None:
         raise LabError(f"the veth interface {name} of {namespace.name!r} has no carrier though both ends are up")
 
 
-def _await_addresses(links: Links) -> None:
+def await_addresses(links: Links) -> None:
     """Wait for the local routes of the IPv6 addresses, which the kernel adds a little later: until then, packets are lost.
 
     Wait less for duplicate address detection, which takes a second.
