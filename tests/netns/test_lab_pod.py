@@ -267,7 +267,7 @@ LOCAL, UNICAST, TENTATIVE = 2, 1, 0x40
 def test_local_routes_of_all_addresses_are_awaited_for_a_time(monkeypatch, flags, routes, pauses):
     made = []
     monkeypatch.setattr(wiring.time, "sleep", made.append)
-    wiring._await_addresses(Kernel(flags, routes))
+    wiring.await_addresses(Kernel(flags, routes))
     assert made == [0.001] * pauses
 
 

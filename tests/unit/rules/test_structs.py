@@ -142,3 +142,9 @@ ZONE = "=2H2I"
 def test_a_struct_is_the_target_that_it_says_or_one_that_is_not_known(name, info, target):
     for family in (IPV4, IPV6):
         assert decode_target(*name, info, family) == (target or UnknownTarget(text=name[0]))
+
+
+@pytest.mark.parametrize(("source", "negated", "text"), [(True, False, "--src-range"), (False, True, "! --dst-range")])
+def test_a_range_of_addresses_is_written_as_iptables_lists_it(source, negated, text):
+    match = AddressRange(family=IPV4, first=0x0A000001, last=0x0A000009, source=source, negated=negated)
+    assert match.xt() == f"-m iprange {text} 10.0.0.1-10.0.0.9"
