@@ -99,6 +99,8 @@ def test_an_assertion_about_no_packet_says_so():
         ("tcp through a/b is captured", "word 3, 'a/b': expected the name of an interface"),
         ("tcp from port 1 is captured", "word 3, 'port': expected an address"),
         ("tcp is captured or", "at the end: expected one of captured"),
+        ("tcp not not to pod is captured", "word 3, 'not': expected one of to"),
+        ("tcp not is captured", "word 3, 'is': expected one of to"),
     ],
 )
 def test_what_is_wrong_is_named_by_line_and_word(text, wrong):
