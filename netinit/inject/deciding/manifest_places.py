@@ -61,7 +61,6 @@ class FilePlaces:
             return goyaml.read_places(self._text)
         return []
 
-
     def count_inserted(self, line: int) -> int:
         """How many characters of a line, from 1, are not in the file itself but before an object of a JSON stream."""
         return len(BEFORE_JSON) if line in self._begins_object else 0
