@@ -110,9 +110,11 @@ def add_foreign_rules(namespace: NetworkNamespace, variant: str) -> None:
 
 
 def apply_in(namespace: NetworkNamespace, options: Options) -> Outcome:
-    """What apply() does inside."""
+    """What apply() does inside; the address that it may add is usable."""
     with namespace.entered():
-        return applying.apply(options)
+        made = applying.apply(options)
+    namespace.await_addresses()
+    return made
 
 
 def force_beside(namespace: NetworkNamespace, options: Options) -> None:
