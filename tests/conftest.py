@@ -25,7 +25,7 @@ import lab_servers
 from laboratory import Pod
 from netinit.lab import find_obstacle
 from randomness import some
-from readable import find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
+from readable import find_closed, find_reading_obstacle, find_unshare_obstacle, make_prefix, wanted
 
 ROOT = Path(__file__).parent.parent
 XTABLES_LOCK = Path("/run/xtables.lock")
@@ -181,6 +181,17 @@ def proofs_of_this_process() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proofs, "find_without_effect", find_once)
         yield
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """An empty folder that other users can read; those of `tmp_path` are closed to them again whenever another pytest starts on this machine."""
+    with tempfile.TemporaryDirectory(prefix="netinit-open-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        if closed := find_closed(folder):
+            pytest.skip(f"other users cannot enter {closed}, where temporary folders are")
+        yield folder
 
 
 @pytest.fixture

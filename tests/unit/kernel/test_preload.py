@@ -46,10 +46,9 @@ def test_a_folder_that_cannot_be_listed_is_closed(tmp_path):
 
 
 @pytest.mark.parametrize(("mode", "is_open"), [(0o755, True), (0o700, False), (0o750, False), (0o711, True)])
-def test_a_folder_below_a_closed_one_is_closed(tmp_path, mode, is_open):
-    outer = tmp_path / "outer"
+def test_a_folder_below_a_closed_one_is_closed(open_folder, mode, is_open):
+    outer = open_folder / "outer"
     (outer / "inner").mkdir(parents=True)
-    for folder in (outer / "inner", *tmp_path.parents[: len(tmp_path.parents) - 2], tmp_path):
-        folder.chmod(folder.stat().st_mode | 0o5)
+    (outer / "inner").chmod(0o755)
     outer.chmod(mode)
     assert preload.is_open(str(outer / "inner")) is is_open
