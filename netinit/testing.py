@@ -18,9 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from netinit.library.parameters import choose_pods
-from netinit.questions.audit.assertions import Ruling, parse_assertion, rule_on
+from netinit.questions.audit.assertions import parse_assertion, rule_on
 from netinit.questions.rule_sources import find_planned
-from netinit.simulate.endpoints import format_packet
 
 __all__ = ["assert_captured", "assert_holds"]
 
@@ -44,13 +43,6 @@ def assert_holds(pod: str | os.PathLike[str] | Mapping[str, Any], sentence: str,
     for facts in choose_pods(pod, select, None).read():
         (ruling,) = rule_on(find_planned(facts=facts).rules, [assertion])
         if ruling.holds is not True:
-            refuted.append(f"{facts.name}: {_describe(ruling)}")
+            refuted.append(f"{facts.name}: {ruling.why_not_proved}")
     if refuted:
         raise AssertionError("\n".join([f"{sentence!r} does not hold", *refuted]))
-
-
-def _describe(ruling: Ruling) -> str:
-    if ruling.counterexample is None:
-        return "it is unknown"
-    shown = [f"{format_packet(ruling.counterexample.trace.first)}: {ruling.counterexample.sentence}"]
-    return "; ".join([*shown, *[f"{change} makes it {verdict}" for change, verdict in ruling.cures]])

@@ -36,7 +36,6 @@ from config_schema import make_schema
 from netinit.cli import commands, complete, group
 from netinit.cli.flags import HELP_NAMES, FlagCommand, format_default
 from netinit.golang import sprig
-from netinit.golang.sprig import REFUSED
 from netinit.inject.adding import istio_functions
 from netinit.inject.deciding.annotations import PROXY_CONFIG, known_keys
 from netinit.inject.deciding.pod_options import BY_AGENT, REDIRECTION
@@ -218,7 +217,7 @@ def render_functions() -> str:
     own = istio_functions.FUNCTIONS
     istios = [f"`{name}`" for name in sorted(own) if own[name] is not sprig.FUNCTIONS.get(name)]
     reasons: dict[str, list[str]] = {}
-    for name, reason in sorted(REFUSED.items()):
+    for name, reason in sorted(istio_functions.REFUSED.items()):
         reasons.setdefault(reason, []).append(f"`{name}`")
     items = [_render_item(", ".join(names), reason.translate(_MARKUP)) for reason, names in reasons.items()]
     return "\n".join([f"Istio's: {', '.join(istios)}.", "", "Refused, with the reason:", "", *items, ""])

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # isolated, Python does not
 from static_code import StaticCode
 
-# Servers, the node's agent and its records, and what speaks TLS: OpenSSL, and packages of compiled code, are not in the executable,
+# Servers, the node's agent, and what speaks TLS: OpenSSL, and packages of compiled code, are not in the executable,
 # which asks clusters by kubectl. Nor is the laboratory, whose pods start a shell, nor the demonstration in it.
 LEFT_OUT = (
     "cryptography", "netinit.bin", "netinit.cli.demo", "netinit.cli.imports", "netinit.cli.node", "netinit.cli.rootless",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 from netinit.base.errors import OptionError, ParseError
@@ -13,13 +12,12 @@ from netinit.options.kinds import quote_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Any
 
     from netinit.options.kinds import Text
 
 MAX_BYTES = 1 << 20  # a file with every option is a few KiB
-_LEADING_ZERO = re.compile(r"[+-]?0[0-9]+")
 
 
 def read_options(
@@ -61,17 +59,6 @@ def load_file(path: str, label: str) -> Any:
         raise OptionError(f"{shown}: reading files needs the Python package PyYAML; install it") from None
     except ParseError as error:
         raise OptionError(error.in_file(place)) from None
-    if problems := [*duplicates, *_find_octal_numbers(text)]:
+    if problems := [*duplicates, *yaml_texts.find_octal_numbers(text)]:
         raise OptionError(*[one.in_file(place) for one in problems])
     return tree
-
-
-def _find_octal_numbers(text: str) -> Iterator[ParseError]:
-    """An error for each number that YAML reads as octal: 010 is 8."""
-    from netinit.golang.goyaml.events import scan, value_of
-
-    for event in scan(text):
-        value = value_of(event) if event.__class__.__name__ == "ScalarEvent" else None
-        if value.__class__ is int and _LEADING_ZERO.fullmatch(event.value):
-            problem = f"{event.value} is the number {value} in YAML: write it without the leading zero"
-            yield ParseError(problem, event.start_mark.line + 1, event.start_mark.column + 1)

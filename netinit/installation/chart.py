@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -48,6 +48,11 @@ def render(files: Mapping[str, str], values: Tree, *, name: str, namespace: str,
         except (TemplateError, YamlError) as error:
             raise ConfigError(f"the chart's {path} cannot be rendered with these values: {error}") from error
     return objects
+
+
+def to_yaml(objects: Iterable[Tree]) -> str:
+    """Format objects as a stream of YAML documents."""
+    return "---\n".join(map(goyaml.dump, objects))
 
 
 @functools.lru_cache(maxsize=32)  # more than the chart has files

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from netinit.base.errors import OptionError, ParseError
@@ -244,25 +243,17 @@ def find_live(options: Options, facts: PodFacts | None) -> RuleSource:
 
 def find_known(options: Options) -> tuple[Options | None, str]:
     """The options that live rules should have, those given or those of the agent's record, and which; None without either."""
-    return (options, "the options given") if names_rules(options) else (_find_attached(options), "the agent's record")
+    return (options, "the options given") if names_rules(options) else (_find_recorded(options), "the agent's record")
 
 
-def _find_attached(options: Options) -> Options | None:
+def _find_recorded(options: Options) -> Options | None:
     """The options with which the node's agent programmed the namespace that the options name; None if it has no record of it."""
     path = options.netns or (f"/proc/{options.pid}/ns/net" if options.pid else "")
     if not path:
         return None
+    from netinit.pods.attachments import USUAL_FOLDER, list_attachments
+
     try:
-        from netinit.node.pod_records import Attachments
-        from netinit.node.settings import ATTACHMENTS, SOCKET
-    except ModuleNotFoundError:  # the init container's image has no agent's modules
+        return next((one.options for one in list_attachments(USUAL_FOLDER) if one.is_at(path)), None)
+    except OSError:  # a plain user's; what names no namespace, or may not be entered, is reported where it is entered
         return None
-    folder = Path(SOCKET).parent / ATTACHMENTS
-    try:
-        status = Path(path).stat() if any(folder.iterdir()) else None
-    except OSError:  # most machines have no agent; what names no namespace is reported where it is entered
-        return None
-    if status is None:
-        return None
-    identity = status.st_dev, status.st_ino
-    return next((one.options for one in Attachments(folder) if (one.device, one.inode) == identity), None)

@@ -143,11 +143,10 @@ def compare(
 
 def _read_snapshot(options: Options) -> Snapshot | None:
     """Read a namespace with who listens in it; None if it cannot be read, which the comparison reports. Raises NamespaceError."""
-    from netinit.backends.machine import HERE
     from netinit.pods.live import read_with_listeners
 
     try:
-        return HERE.inside(options, lambda *_: read_with_listeners())
+        return read_with_listeners(options)
     except OSError:
         return None
 

@@ -22,11 +22,12 @@ from netinit.node.jobs import APPLY, REMOVE, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
 from netinit.node.node_pods import PodCache, PodWatcher
 from netinit.node.outside_namespaces import is_listed
-from netinit.node.pod_records import Attachment, Attachments
+from netinit.node.pod_records import Attachments
 from netinit.node.programmer_client import ProgrammerClient
 from netinit.node.protocol import CniCode, Request, encode_answer, encode_error, result
 from netinit.node.settings import OUTSIDE_FILE, START, AgentSettings
 from netinit.options import Interception, Options
+from netinit.pods.attachments import Attachment
 from netinit.serving.event_log import EventLog
 
 _OUTSIDE_SECONDS = 2.0  # for the API to answer about a pod that is probably outside of the mesh: its watch usually told long before

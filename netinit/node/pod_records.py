@@ -1,7 +1,7 @@
 """The records of which network namespace is whose: what the agent has programmed, and what the runtime notes.
 
-The agent writes one small file per container to a directory on a tmpfs, which lasts as long as the node's pods. Files are
-replaced as a whole, so that a restarted agent knows what a killed one did. An unreadable file counts as missing.
+The agent writes one small file per container (netinit.pods.attachments) to a directory on a tmpfs, which lasts as long as the node's
+pods. Files are replaced as a whole, so that a restarted agent knows what a killed one did.
 
 A runtime keeps each plugin's result for each container until DEL (libcni's cache, /var/lib/cni/results, owned by root).
 Its CNI_ARGS contain the pod's uid, and the result's interfaces name the namespace's path as their sandbox. Addresses
@@ -15,17 +15,16 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
-from netinit.base.errors import OptionError
 from netinit.base.tree import Tree, mapping, sequence, string
 from netinit.kernel import identify, identify_content
 from netinit.kernel.files import read_regular
 from netinit.node.installer import replace_file
-from netinit.options import Options
+from netinit.pods.attachments import Attachment, list_attachments, read_attachment
 
 _MAX_RECORD_BYTES = 1 << 20  # bytes per record; real ones have 2 KiB
 _MAX_RECORDS = 1 << 16  # files of the runtime's folder; a node has some hundred
@@ -34,34 +33,6 @@ _UID = "K8S_POD_UID"
 _OF_POD = re.compile(r"(?:.*-)?pod([0-9A-Za-z_-]+?)(?:\.slice)?")
 _QUALITY = ("burstable", "besteffort", "guaranteed")
 _DEPTH = 5  # kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod….slice
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attachment:
-    """A programmed interface of a container; `device` and `inode` identify its network namespace."""
-
-    container: str
-    interface: str
-    namespace: str
-    name: str
-    uid: str
-    netns: str
-    device: int = 0
-    inode: int = 0
-    argv: tuple[str, ...] = ()
-    environ: dict[str, str]
-
-    @property
-    def options(self) -> Options | None:
-        """The options used to program it; None if another version of netinit wrote options that this one cannot parse."""
-        try:
-            return Options.from_argv(self.argv, self.environ)
-        except OptionError:
-            return None
-
-    def is_at(self, place: str | int) -> bool:
-        """Whether the programmed namespace is the one at this path or descriptor."""
-        return identify(place) == (self.device, self.inode)
 
 
 class Attachments:
@@ -78,14 +49,14 @@ class Attachments:
 
     def get(self, container: str, interface: str) -> Attachment | None:
         """Return the record of an interface, or None."""
-        return _read(self._path(container, interface))
+        return read_attachment(self._path(container, interface))
 
     def drop(self, container: str, interface: str) -> None:
         """Delete the record of an interface."""
         self._path(container, interface).unlink(missing_ok=True)
 
     def __iter__(self) -> Iterator[Attachment]:
-        return filter(None, map(_read, sorted(self._folder.glob("[!.]*.json"))))
+        return list_attachments(self._folder)
 
     def drop_gone(self, uids: Collection[str]) -> int:
         """Delete the records whose namespace is gone and whose pod is not among `uids`, for which no DEL came; return their number."""
@@ -100,14 +71,6 @@ class Attachments:
         if len(name) > _MAX_NAME:
             name = f"{name[:32]}@{blake2b(name.encode(), digest_size=32).hexdigest()}"
         return self._folder / f"{name}.json"
-
-
-def _read(path: Path) -> Attachment | None:
-    try:
-        tree = json.loads(read_regular(str(path), _MAX_RECORD_BYTES))
-        return Attachment(**{**tree, "argv": tuple(tree["argv"])})
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
 
 
 # ---- namespaces and cgroups of pods

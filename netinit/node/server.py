@@ -26,9 +26,10 @@ from netinit.node.node_pods import PodCache, PodWatcher
 from netinit.node.outside_namespaces import OutsideNamespaces
 from netinit.node.pod_records import Attachments
 from netinit.node.programmer_client import ProgrammerClient
-from netinit.node.settings import ATTACHMENTS, NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
+from netinit.node.settings import NOTHING, OUTSIDE_FILE, START, STATUS_FILE, AgentSettings
 from netinit.node.sweep import HostProbeCheck, Sweeper
 from netinit.node.unix_server import PluginServer
+from netinit.pods.attachments import ATTACHMENTS
 from netinit.serving.event_log import EventLog, forward_library_logs
 from netinit.serving.listener import HttpListener, reply_monitoring
 from netinit.serving.readiness import Unreadiness, tell_unreadiness

@@ -25,7 +25,6 @@ SECOND = 10**9
 SOCKET = "/run/netinit/cni.sock"
 RECORDS = "/var/lib/cni/results"  # libcni's
 CGROUPS = "/host/sys/fs/cgroup"
-ATTACHMENTS = "attachments"  # next to the socket: the folder with the records of what was programmed
 STATUS_FILE = "status.json"  # next to the socket; `netinit node status` shows it
 OUTSIDE_FILE = "outside-namespaces"  # next to the socket: the namespaces whose pods start without the agent
 START, WAIT = "start", "wait"

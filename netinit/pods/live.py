@@ -62,8 +62,12 @@ def read_live(options: Options, *, given: bool = False) -> LiveRules:
     return HERE.inside(options, lambda resolved, warning: _read_here(resolved, warning, given=given))
 
 
-def read_with_listeners() -> Snapshot:
-    """Read this namespace's snapshot, and who listens in it. Raises OSError."""
+def read_with_listeners(options: Options) -> Snapshot:
+    """Read the snapshot of the namespace that the options name, and who listens in it. Raises NamespaceError, OSError."""
+    return HERE.inside(options, lambda *_: _read_snapshot())
+
+
+def _read_snapshot() -> Snapshot:
     return read_snapshot().replace(listeners=read_listeners())
 
 
@@ -100,7 +104,7 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     families = settled.kernel_families
     wanted = plan_for(settled) if given else None
     warnings = [*([warning] if warning else []), *(settled.warnings if given else ()), *(wanted.warnings if wanted else ())]
-    snapshot = read_or_refuse(read_with_listeners)
+    snapshot = read_or_refuse(_read_snapshot)
     contents = set_contents.read_contents()
     found = {name: _infer(snapshot, name, families, contents) for name in places}
     plans = [plan for name in places for plan in _with_sets(_plans(wanted, found[name]), BACKENDS[name].variant, contents)]

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, NoReturn
 
 from netinit.base.errors import ConfigError, InjectionError, NetinitError
-from netinit.golang.sprig import REFUSED
 from netinit.inject.adding.canaries import BARE_POD, CANARIES, NAMESPACE, Canary
 from netinit.inject.adding.config import InjectionConfig
 from netinit.inject.adding.installations import TEMPLATES
+from netinit.inject.adding.istio_functions import REFUSED
 from netinit.inject.adding.places import SettingError, SettingsText, errors_of
 from netinit.inject.adding.pod import POD_FIELDS, inject_pod
 from netinit.inject.adding.rendering import Subject, render, template_data
@@ -94,7 +94,7 @@ def find_template_problems(config: InjectionConfig, settings: Settings) -> Itera
             yield TemplateFinding(name, str(error), stops_pods=True)
             continue
         for function, place in sorted(called.items(), key=lambda use: use[1]):
-            if function in REFUSED and function != "env":  # Istio has one of its own
+            if function in REFUSED:
                 line = source.count("\n", 0, place) + 1
                 message = f"line {line} names {function}, which is refused when it is called: {REFUSED[function]}"
                 yield TemplateFinding(name, f"template {name!r}: {message}", stops_pods=False)

@@ -20,7 +20,7 @@ from netinit.options.kinds import quote_value
 from netinit.questions.option_names import name_options, translate
 from netinit.questions.pod_rules import LiveRules, PodRules
 from netinit.rules.infer_options import find_other_values, native_plan
-from netinit.rules.infer_options.release_plans import layout_of, settle_as
+from netinit.rules.infer_options.release_plans import AFTER, layout_of, name_releases, settle_as
 from netinit.rules.infer_options.release_plans import plan as plan_of_release
 from netinit.rules.layouts import plan
 from netinit.rules.model import EMPTY_PLAN, Plan
@@ -77,11 +77,10 @@ def find_planned(
     addresses = tuple(read_value(address, parse_address, "--pod-ip") for address in pod_ip) or (facts.addresses if facts else ())
     given, read_servers = (facts.options, tuple) if facts else (options, read_servers)
     notes, warnings = _add_pod_notes(facts)
-    if facts and facts.program.note:
-        notes += (f"{facts.name}: {facts.program.note}",)
+    release, whose = _find_release(facts)
+    notes += whose
     made = {} if made is None else made
     kept = not facts or facts.intercepted or facts.in_doubt
-    release = facts.program.release if facts else None
     bare = (given, addresses, kept, facts.doubt if facts and facts.in_doubt else "", release)
     if bare not in made:
         made[bare] = _make_rules(*bare, read_servers)
@@ -91,6 +90,16 @@ def find_planned(
         made[known] = (rules, tuple([translate(one, rules.names) for one in made[bare][1]]))
     rules, more = made[known]
     return RuleSource(facts.name if facts else "the options", rules, notes, warnings + more, facts)
+
+
+def _find_release(facts: PodFacts | None) -> tuple[int | None, tuple[str, ...]]:
+    """Return N if the program of Istio 1.N makes a pod's rules, one of today where its image names no release, and a note on it."""
+    if not (facts and facts.program.is_istio):
+        return None, ()
+    release = facts.program.release
+    if release is None:
+        return AFTER, (f"{facts.name}: {facts.program.note}: the rules are taken for those of {name_releases(AFTER, 0)}",)
+    return release, (f"{facts.name}: {facts.program.note}, and the rules are those that this release makes",)
 
 
 def _deciding(facts: PodFacts) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from netinit.library.rule_reading import LIVE, find_known, find_rule_source
 from netinit.node.decision import decide, read_pod
 from netinit.node.unix_server import open_socket
 from netinit.options import Options
+from netinit.pods.attachments import ATTACHMENTS
 from netinit.pods.verify import verify
 from node_agent import Api, Node, make_pod
 from programming import add_foreign_rules, apply_in, check_same, differences_in, load, state
@@ -124,7 +125,7 @@ def test_check_names_the_first_rule_that_differs(node, api, pod):
 def test_without_options_a_pod_is_verified_against_those_that_the_agent_recorded(node, api, pod, monkeypatch):
     api.put(make_pod("web"))
     assert node.ask("ADD", netns=pod.path, configuration=previous(V4))[0] == 0
-    monkeypatch.setattr("netinit.node.settings.SOCKET", str(node.folder / "run" / "cni.sock"))
+    monkeypatch.setattr("netinit.pods.attachments.USUAL_FOLDER", node.folder / "run" / ATTACHMENTS)
     asked = Options(netns=str(pod.path))
     found = find_known(asked)[0]
     assert found is not None

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from netinit.kernel import identify
-from netinit.node.settings import ATTACHMENTS
+from netinit.pods.attachments import ATTACHMENTS
 from node_agent import AGENT_NAMESPACE, DAEMON_SET, Api, Node, list_plugins, make_network, make_pod
 
 DAEMON_SETS = "/apis/apps/v1/namespaces/{}/daemonsets/" + DAEMON_SET

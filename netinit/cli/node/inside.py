@@ -22,9 +22,10 @@ from netinit.kernel import children, preload
 from netinit.kernel.processes import count_cores
 from netinit.kernel.snapshot import bpf
 from netinit.node.pod_records import Attachments, find_cgroups, find_namespaces
-from netinit.node.settings import ATTACHMENTS, CGROUPS, RECORDS, SOCKET
+from netinit.node.settings import CGROUPS, RECORDS, SOCKET
 from netinit.options import Options
 from netinit.options.kinds import quote_value
+from netinit.pods.attachments import ATTACHMENTS
 
 READING = ("explain", "audit", "verify", "draw", "doctor")
 FOLLOWING = ("watch", "trace")  # these run until they are stopped

@@ -17,10 +17,9 @@ from netinit.base.system import EMBEDDED
 from netinit.base.tree import Tree, mapping
 from netinit.cli.flags import add_value
 from netinit.cli.values import takes
-from netinit.golang import goyaml
 from netinit.inject.adding.values import TextSetting, apply_settings, merge_values, overlay_values
 from netinit.inject.deciding import yaml_texts
-from netinit.installation.chart import find_problems, render
+from netinit.installation.chart import find_problems, render, to_yaml
 from netinit.library.manifest_files import in_file, read_text
 
 CHART = Path(__file__).parents[2] / "data" / "chart"
@@ -59,7 +58,7 @@ def command(chart: ChartValues) -> int:
 
     They are those of the chart `charts/netinit`, rendered from its templates and values.
     """
-    show_artefact("---\n".join([goyaml.dump(tree) for tree in objects(chart.namespace, chart.name, chart.files, chart.settings)]))
+    show_artefact(to_yaml(objects(chart.namespace, chart.name, chart.files, chart.settings)))
     return 0
 
 

@@ -271,6 +271,8 @@ _ISTIOS: Final[dict[str, Callable[..., Any] | Function]] = {
 }
 FUNCTIONS: Final = {**sprig.FUNCTIONS, **{name: Function.of(call) for name, call in _ISTIOS.items()}}
 """Istio's functions by name, and sprig's."""
+REFUSED: Final = {name: reason for name, reason in sprig.REFUSED.items() if name not in _ISTIOS}
+"""Each function of these that fails when it is called, and why."""
 CLASSIC_FUNCTIONS: Final = {
     **FUNCTIONS,
     "applicationPorts": _port_function(skip="istio-proxy", include_udp=True),

@@ -13,7 +13,6 @@ from netinit.inject.deciding.option_findings import NO_EFFECT
 from netinit.inject.deciding.warnings import ARGUMENTS, ERROR, PodFinding
 from netinit.options import Options
 from netinit.options.declare import OF_OURS
-from netinit.rules.infer_options.release_plans import AFTER, name_releases
 
 _ISTIO = re.compile(r"proxyv2|proxy_init|istio-proxy|^pilot$")  # under any prefix, as mirrors have it, and with a vendor's suffix
 _RELEASE = re.compile(r"v?1\.(\d{1,3})(?:[.-][\w.-]*)?")
@@ -23,15 +22,14 @@ _OURS = "netinit"
 
 @dataclass(frozen=True, slots=True)
 class RulesProgram:
-    """The program that makes a pod's rules: netinit, or that of Istio 1.`release`. `note`: what the image says of it, or does not."""
+    """The program that makes a pod's rules: netinit, or Istio's, of which netinit's own options and annotations change nothing.
 
+    `release`: N of Istio 1.N; None if the image names none. `note`: what the image says of Istio's program, as a clause.
+    """
+
+    is_istio: bool = False
     release: int | None = None
     note: str = ""
-
-    @property
-    def is_istio(self) -> bool:
-        """Whether it is Istio's, of which netinit's own options and annotations change nothing."""
-        return self.release is not None
 
 
 NETINIT = RulesProgram()
@@ -40,8 +38,8 @@ NETINIT = RulesProgram()
 def find_program(container: Tree) -> RulesProgram:
     """Find the program of an init container that programs the rules.
 
-    An image that names no release is taken for one of today; one that names neither Istio nor netinit, for Istio's if its program is
-    called by a name that Istio's templates use, as with a copy under a private name.
+    An image that names neither Istio nor netinit is taken for Istio's if its program is called by a name that Istio's templates use,
+    as with a copy under a private name.
     """
     image = string(container.get("image"))
     name, tag = _split(image)
@@ -50,12 +48,11 @@ def find_program(container: Tree) -> RulesProgram:
     of_istio = is_image_of_istio(image)
     if of_istio and (known := _RELEASE.fullmatch(tag)):
         release = int(known[1])
-        return RulesProgram(release, f"the image is Istio 1.{release}'s, and the rules are those that this release makes")
-    today = f"the rules are taken for those of {name_releases(AFTER, 0)}"
+        return RulesProgram(is_istio=True, release=release, note=f"the image is Istio 1.{release}'s")
     if of_istio:
-        return RulesProgram(AFTER, f"the image is Istio's and names no release: {today}")
+        return RulesProgram(is_istio=True, note="the image is Istio's and names no release")
     if image and _is_called_as_istio_s(container):
-        return RulesProgram(AFTER, f"the image {quote(image)} says neither whose program nor which release it has: {today}")
+        return RulesProgram(is_istio=True, note=f"the image {quote(image)} says neither whose program nor which release it has")
     return NETINIT
 
 

@@ -30,6 +30,7 @@ from netinit.questions.explain import Explanation
 from netinit.questions.pod_rules import PodRules
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
 from netinit.simulate.condition import Condition
+from netinit.simulate.endpoints import format_packet
 from netinit.simulate.examples import example_of
 from netinit.simulate.symbolic.hook_walk import split_by_route
 from netinit.simulate.symbolic.match_sets import SymbolicPackets, local
@@ -238,6 +239,14 @@ class Ruling:
         """The option changes under which the counterexample ends as asserted, with its verdict then."""
         changes = self.counterexample.changes if self.counterexample else ()
         return tuple(change for change in changes if change[1] in self.assertion.fates)
+
+    @property
+    def why_not_proved(self) -> str:
+        """Why it does not hold, in one line: a packet that refutes it, where that ends, and what would change it."""
+        if self.counterexample is None:
+            return "it is unknown"
+        shown = f"{format_packet(self.counterexample.trace.first)}: {self.counterexample.sentence}"
+        return "; ".join([shown, *[f"{change} makes it {verdict}" for change, verdict in self.cures]])
 
 
 def rule_on(subject: PodRules, assertions: Sequence[Assertion]) -> tuple[Ruling, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from netinit.inject.deciding.manifest_survey import read_pods
@@ -11,12 +9,11 @@ from netinit.library.rule_reading import find_known
 from netinit.options import Options
 
 
-@pytest.mark.parametrize("module", ["netinit.node", "netinit.node.pod_records"])
-def test_an_image_without_the_agents_modules_has_no_record_of_the_agent(monkeypatch, module):
-    for name in [one for one in sys.modules if one.startswith("netinit.node")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, module, None)
+def test_a_machine_without_an_agent_has_no_record_of_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("netinit.pods.attachments.USUAL_FOLDER", tmp_path / "run" / "attachments")
     assert find_known(Options())[0] is None
+    assert find_known(Options(netns="/proc/self/ns/net"))[0] is None
+    (tmp_path / "run").touch()
     assert find_known(Options(netns="/proc/self/ns/net"))[0] is None
 
 

@@ -20,12 +20,13 @@ from netinit.node.agent import Agent
 from netinit.node.decision import decide, read_pod
 from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResult
 from netinit.node.metrics import NodeMetrics
-from netinit.node.pod_records import Attachment, Attachments, find_namespaces
+from netinit.node.pod_records import Attachments, find_namespaces
 from netinit.node.protocol import parse_request
 from netinit.node.server import AgentServer
 from netinit.node.settings import AgentSettings
 from netinit.options import Options
 from netinit.pods.apply import apply, remove
+from netinit.pods.attachments import Attachment
 from netinit.pods.verify import verify
 from netinit.serving.event_log import EventLog
 from node_agent import make_pod

@@ -74,6 +74,8 @@ def test_a_counterexample_shows_its_way_and_the_option_to_change():
     assert found.counterexample.sentence.startswith("direct: goes out to 10.2.0.1")
     assert ("remove 10.2.0.0/16 from --istio-service-exclude-cidr", "captured") in found.cures
     assert all(verdict == "captured" for _, verdict in found.cures)
+    assert found.why_not_proved.startswith("TCP from 192.0.2.10 to 10.2.0.1:8080, sent by uid 1000, gid 1000: direct: goes out")
+    assert "; remove 10.2.0.0/16 from --istio-service-exclude-cidr makes it captured" in found.why_not_proved
 
 
 def test_an_assertion_about_no_packet_says_so():
