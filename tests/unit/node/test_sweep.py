@@ -689,6 +689,16 @@ def test_a_pod_that_the_plugin_was_not_asked_about_is_checked_as_soon_as_it_has_
     assert follow(node, put(running("late"))) == [["shop-late"]], "a record of an earlier sandbox says nothing"
 
 
+@pytest.mark.parametrize(("answer", "paths", "count"), [
+    (NO_RULES, ("shop-web",), 1), (NO_RULES, (), 0), (DIFFERS, ("shop-web",), 0), (JobResult(error="no rights"), ("shop-web",), 0), (JobResult(ours=True), ("shop-web",), 0),
+])  # fmt: skip
+def test_a_pod_that_appears_counts_as_uncaptured_where_it_has_a_namespace_without_rules(monkeypatch, answer, paths, count):
+    node = Node(monkeypatch, running(exit_code=UNCAPTURED), paths=paths)
+    node.answers[VERIFY] = answer
+    follow(node, lambda: None)
+    assert (node.count("netinit_node_uncaptured_total") or 0, [uid for uid, _ in node.watched]) == (count, list(paths))
+
+
 @pytest.mark.parametrize(("repair", "calls", "jobs"), [(REPORT, [], 0), (DELETE, ["delete"], 0), (LABEL, ["patch"], 0), (PROGRAM, [], 1)])
 def test_a_pod_that_appears_without_rules_is_repaired_as_the_settings_say(monkeypatch, repair, calls, jobs):
     node = Node(monkeypatch, repair=repair)
