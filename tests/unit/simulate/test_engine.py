@@ -19,7 +19,7 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
 from netinit.simulate.condition import Condition
 from netinit.simulate.endpoints import format_endpoint, make_outbound
-from netinit.simulate.engine import simulate
+from netinit.simulate.engine import list_met, simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import (
@@ -224,6 +224,44 @@ def test_a_connection_that_chance_sends_somewhere_has_each_end_and_never_one(rul
     assert (trace.verdict, Explanation(trace).verdict, sorted(found)) == (UNKNOWN, DIRECT, ends)
 
 
+@pytest.mark.parametrize("target", ["RETURN", "DNAT --to-destination 5.5.5.5"])
+def test_the_way_of_what_chance_sends_somewhere_is_told_to_the_first_rule_that_leaves_it_to_chance(target):
+    chance = "-m statistic --mode random --probability 0.5"
+    trace = outbound(f"nat OUTPUT -p udp -j RETURN\nnat OUTPUT {chance} -j {target}\nnat OUTPUT {chance} -j DNAT --to-destination 6.6.6.6\nnat OUTPUT -p tcp -j ACCEPT")
+    assert trace.reason.startswith("rule 2 of nat OUTPUT, ")
+    assert trace.steps[-1] is trace.decider
+    assert trace.decider.rule.number == 2
+
+
+def doubts(count, table="mangle", target="MARK --set-xmark {0}/{0}"):
+    """So many rules of which nobody knows whether they match, and one that reads their marks."""
+    uncertain = [f"{table} OUTPUT -m set --match-set s{at} dst -j {target.format(1 << at)}" for at in range(count)]
+    return "\n".join([*uncertain, "filter OUTPUT -m mark --mark 0xff/0xff -j ACCEPT"])
+
+
+@pytest.mark.parametrize(("count", "fate"), [(4, SENT), (5, SENT), (6, UNKNOWN)])
+def test_all_ways_of_a_packet_are_followed_where_five_rules_are_uncertain_and_not_all_where_six_are(count, fate):
+    trace = outbound(doubts(count))
+    assert (trace.fate, trace.direct, trace.dropped_by) == (fate, (), "")
+    captures = outbound(f"{doubts(count)}\n{REDIRECTS}\nfilter INPUT -m set --match-set x src -j DROP")
+    assert (captures.fate, captures.dropped_by != "") == (UNKNOWN, count < 5), "captured or dropped, if these are all"
+
+
+def test_the_rules_that_a_packet_may_meet_are_those_of_all_its_ways():
+    ruleset = rules("nat OUTPUT -p udp -j RETURN\nnat OUTPUT -m set --match-set x dst -j A\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1\nnat A -p tcp -j ACCEPT")
+    met = list_met(make_outbound(POD, "1.2.3.4", 80, uid=1, gid=1), ruleset, POD)
+    assert {(step.chain, step.rule.number, step.holds) for step in met} == {("OUTPUT", 2, None), ("OUTPUT", 3, True), ("A", 1, True)}
+
+
+@pytest.mark.parametrize(("changes", "flags"), [
+    ({}, ("SYN",)), ({"state": "ESTABLISHED"}, ("ACK",)), ({"state": "RELATED"}, None), ({"state": "INVALID"}, None), ({"protocol": "udp"}, None),
+    ({"protocol": "udp", "state": "ESTABLISHED"}, None), ({"flags": ("RST",)}, ("RST",)), ({"flags": ()}, ()),
+])  # fmt: skip
+def test_a_tcp_packet_without_flags_is_one_that_its_connection_expects(changes, flags):
+    packet = make_outbound(POD, "1.2.3.4", 80, uid=1, gid=1).replace(**changes)
+    assert simulate(packet, rules("filter OUTPUT"), POD).last.flags == flags
+
+
 def test_a_connection_that_chance_may_capture_is_unknown():
     trace = outbound("nat OUTPUT -m statistic --mode random --probability 0.5 -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
     assert (trace.fate, trace.direct, Explanation(trace).verdict) == (UNKNOWN, (), UNKNOWN)
@@ -302,6 +340,16 @@ def test_the_rule_behind_an_end_is_the_last_that_can_lead_to_it(target, captured
     cause = cause_of(hits, captured=captured, transparent=transparent, translated=translated)
     assert cause == (hits[0] if found else None)
     assert cause_of((), captured=captured, transparent=transparent, translated=translated) is None
+
+
+@pytest.mark.parametrize(("redirect", "leads"), [("-p tcp", True), ("-p tcp ! -d 127.0.0.1", True), ("-p tcp -m tcp --dport 80", False)])
+def test_behind_a_redirect_of_all_that_comes_there_is_the_jump_of_its_own_table_to_its_chain(redirect, leads):
+    ruleset = rules(f"nat OUTPUT -j A\nnat OUTPUT -j B\nnat OUTPUT -j RETURN\nnat A {redirect} -j REDIRECT --to-ports 1\nfilter OUTPUT -j A")
+    found = [(table, "OUTPUT", loaded) for table in ("nat", "filter") for loaded in ruleset.tables[table]["OUTPUT"].rules]
+    hits = [RuleHit("OUTPUT", table, chain, (loaded,)) for table, chain, loaded in (*found, ("nat", "A", ruleset.tables["nat"]["A"].rules[0]))]
+    captured = {"captured": True, "transparent": False, "translated": False}
+    assert cause_of(hits, **captured) is hits[0 if leads else -1]
+    assert cause_of([*hits[1:], hits[0]], **captured) is hits[-1], "the jump comes before"
 
 
 def test_what_is_redirected_is_for_this_host_though_nobody_knows_for_whom_it_came():
