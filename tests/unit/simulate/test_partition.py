@@ -220,7 +220,7 @@ def test_what_is_not_known_may_differ_from_itself(fate, vague, known):
 def test_each_pair_of_parts_is_a_difference_of_its_own():
     tcp, udp, rest = (valued(OUT, Dim.PROTOCOL, name) for name in OUT.dimension(Dim.PROTOCOL).values)
     hits = [RuleHit("OUTPUT", "nat", "OUTPUT", (LoadedRule(at, "", Rule(target=WriteDestination(text=""))),)) for at in (1, 2)]
-    before = Partition(OUT, tuple([Part(region, SENT, Condition(), (hit,)) for region, hit in zip((tcp, udp), hits, strict=True)]) + (Part(rest, SENT, Condition(zone=1), ()),))
+    before = Partition(OUT, (Part(tcp, SENT, Condition(), (hits[0],)), Part(udp, SENT, Condition(), (hits[1],)), Part(rest, SENT, Condition(zone=1), ())))
     after = Partition(OUT, (Part(tcp | udp, SENT, Condition(zone=1), ()), Part(rest, SENT, Condition(zone=1), ())))
     found = [(one.region, one.before.path, one.after.region) for one in compare(before, after)]
     assert found == [(tcp, (hits[0],), tcp | udp), (udp, (hits[1],), tcp | udp)]
