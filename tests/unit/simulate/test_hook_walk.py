@@ -51,7 +51,7 @@ def test_packets_are_routed_by_the_longest_prefix():
             (to["8.8.8.0/24"], "c"), (to["8.8.0.0/16"] - to["8.8.8.0/24"], "b"), ((to["8.0.0.0/8"] | to["9.0.0.0/8"]) - to["8.8.0.0/16"], "a"),
             (everything(space) - to["8.0.0.0/8"] - to["9.0.0.0/8"], "eth0"),
         ]  # fmt: skip
-    assert list(split_by_route(space))[0][0] == within(space, Dim.DESTINATION, nets["8.8.8.0/24"])
+    assert next(iter(split_by_route(space)))[0] == within(space, Dim.DESTINATION, nets["8.8.8.0/24"])
 
 
 @pytest.mark.parametrize("host", [POD, ROUTER, MARKED, DOUBTFUL, LISTENING, ROUTER.replace(local_marks=MARKED.local_marks), LISTENING.replace(local_marks=MARKED.local_marks)])
