@@ -10,6 +10,7 @@ import pytest
 from allpackets import around, check_cover, check_members
 from core import IPV4, parse_listing
 from netinit.base.errors import TooManyPartsError
+from netinit.simulate.condition import INITIAL_MARKS
 from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import HookedChain, Ruleset, join_backends
 from netinit.simulate.symbolic import chain_walk
@@ -93,6 +94,15 @@ def test_all_packets_at_once_end_as_each_of_them(rules):
             partition = divide(space, ruleset, keeps_paths=keeps)
             check_cover(partition)
             assert not keeps or check_members(partition, ruleset, random)
+
+
+@pytest.mark.parametrize(("target", "twice"), [("MARK --set-xmark 0x1/0x0", INITIAL_MARKS["mark"]), ("A", INITIAL_MARKS["mark"]), ("MARK --set-xmark 0x1/0x1", INITIAL_MARKS["mark"].set(1, 1))])
+def test_neighbours_change_packets_that_both_match_one_after_the_other(target, twice):
+    ruleset = load(f"mangle OUTPUT -p tcp -j {target}", f"mangle OUTPUT -m owner --uid-owner 5 -j {target}", f"mangle A {XOR}")
+    space, found = follow(ruleset)
+    of_user = within(space, Dim.UID, [(5, 5)]) & within(space, Dim.SENDER, [(1, 1)])
+    assert {part.condition.mark for _, _, part in found if part.region & of_user} == {twice}
+    assert {part.condition.mark for _, _, part in found if part.region - of_user} == {INITIAL_MARKS["mark"].set(1, 1 if target.endswith("1/0x1") else 0)}
 
 
 @pytest.mark.parametrize(("count", "ends"), [(4, {SENT}), (5, {UNKNOWN})])

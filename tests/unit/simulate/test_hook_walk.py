@@ -93,6 +93,15 @@ def test_what_may_end_in_several_ways_is_said_to_be_direct_or_captured_at_the_wo
                     assert str(part.path[-1]) == trace.reason.partition(": it cannot")[0]
 
 
+@pytest.mark.parametrize(("text", "at_worst_dropped"), [
+    (f"-A OUTPUT -p tcp {MAYBE.format(1)} -j REDIRECT --to-ports 9", False), (f"-A OUTPUT -p tcp {MAYBE.format(1)} -j DROP", True), (f"-A OUTPUT -p tcp {MAYBE.format(1)} -j ACCEPT", False),
+])  # fmt: skip
+def test_what_may_be_captured_at_two_ports_is_not_captured_or_dropped(text, at_worst_dropped):
+    space, parts = parts_of(load(REDIRECTS.format(f"{text}\n")), OUTBOUND)
+    asked = in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp") - local(space, Dim.DESTINATION)
+    assert {(one.fate, one.always_direct, one.at_worst_dropped) for one in parts if one.region & asked} == {(UNKNOWN, False, at_worst_dropped)}
+
+
 def parts_of(ruleset, direction, host=POD):
     (space,) = [one for one in spaces(ruleset, host) if one.direction == direction]
     return space, divide(space, ruleset).parts
