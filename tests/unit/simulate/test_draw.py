@@ -295,7 +295,8 @@ def test_the_tree_has_a_branch_for_each_chain_that_nobody_calls():
         "t\n\ntable nat\n├─ INPUT (1 rule, policy ACCEPT)\n│  └─ 1 all → A\n│     └─ A (1 rule)\n│        └─ 1 all → INPUT (see above)\n"
         "├─ B (1 rule)\n│  └─ 1 all → A (see above)\n└─ OUTPUT (0 rules, policy DROP)\n"
     )
-    assert render_text(Picture("t", "c", {})) == "c\nt\n\n(no rules)\n"
+    assert render_text(Picture("t", "", {"nat": {"B": leaf("B", to="x")}, "filter": {}})) == "t\n\ntable nat\n└─ B (1 rule)\n   └─ 1 all → x\n\ntable filter\n"
+    assert render_text(Picture(" t", "c ", {})) == "c\n t\n\n(no rules)\n"
 
 
 def test_each_table_stands_below_the_one_before_by_few_edges_between_ends_and_beginnings():
