@@ -816,6 +816,51 @@ def test_places_are_disputed_where_a_rule_of_which_nothing_is_known_makes_them_d
         assert (trace.fate == UNKNOWN, {*trace.disputed}) == (bool(disputed), disputed)
 
 
+@pytest.mark.parametrize(("count", "first", "fate"), [(4, "mangle OUTPUT -j MARK --set-xmark 1/1", SENT), (5, "mangle OUTPUT -j MARK --set-xmark 1/1", UNKNOWN), (5, "mangle OUTPUT -p udp -j DROP", SENT)])
+def test_five_places_of_which_one_changes_packets_are_too_many_to_order(count, first, fate):
+    trace = beside(**{f"b{at}": "mangle OUTPUT -p udp -j DROP" if at else first for at in range(count)})
+    assert (trace.fate, trace.reason) == (fate, "more than 4 chains of one priority change packets at OUTPUT" if fate == UNKNOWN else "")
+
+
+def foreign(*texts, priority=-90):
+    """Tables of others with a chain each of OUTPUT at one priority."""
+    chains = [rules(f"mangle OUTPUT {text}").tables["mangle"] for text in texts]
+    return tuple([HookedChain(f"ip t{at}", one["OUTPUT"], one, "mangle", "OUTPUT", priority) for at, one in enumerate(chains)])
+
+
+@pytest.mark.parametrize(("texts", "disputed"), [
+    (("-j MARK --set-xmark 0x1/0xff", "-j MARK --set-xmark 0x2/0xff"), True), (("-j MARK --set-xmark 0x1/0x1", "-j MARK --set-xmark 0x2/0x2"), False),
+    (("-j MARK --set-xmark 0x1/0xff", "-m mark --mark 0x1/0xff -j DROP"), True), (("-m mark --mark 0x1/0xff -j DROP", "-j LOG"), False),
+])  # fmt: skip
+def test_tables_of_others_of_one_priority_are_disputed_where_their_order_decides(texts, disputed):
+    ruleset = replace(rules("filter OUTPUT -m mark --mark 0x1/0xff -j ACCEPT"), foreign=foreign(*texts))
+    trace = simulate(make_outbound(POD, "1.2.3.4", 80, uid=7, gid=7), ruleset, POD)
+    assert (trace.fate, trace.disputed, trace.decider) == (UNKNOWN if disputed else SENT, ("ip t0", "ip t1") if disputed else (), None)
+    (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: POD}, free=False) if one.direction == "outbound"]
+    asked = in_states(space, (CtState.NEW,)) & valued(space, "protocol", "tcp")
+    reasons = {one.reason for one in divide(space, ruleset, asked).parts if one.fate == UNKNOWN}
+    assert reasons == ({"ip t0 and ip t1 both have rules for this connection, and the kernel does not show which it runs first"} if disputed else set())
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("mangle OUTPUT -j MARK --set-xmark 0x7/0xff", True), ("mangle OUTPUT -j MARK --set-xmark 0x0/0xff", False), ("raw OUTPUT -j MARK --set-xmark 0x7/0xff", False),
+    ("filter OUTPUT -j MARK --set-xmark 0x7/0xff", False), ("mangle POSTROUTING -j MARK --set-xmark 0x7/0xff", False), ("mangle OUTPUT -j MARK --set-xmark 0x7/0xff\nmangle OUTPUT -j DROP", False),
+])  # fmt: skip
+def test_a_packet_is_routed_again_where_mangle_changes_its_mark_in_output(text, told):
+    assert ("its mark is 7 now: it is routed again after this hook" in [step.outcome for step in outbound(text).steps]) is told
+
+
+@pytest.mark.parametrize(("changes", "translated", "is_answer"), [
+    ({}, False, False), ({"state": "ESTABLISHED", "destination_translated": True, "is_answer": True}, True, True), ({"state": "ESTABLISHED"}, None, None),
+    ({"destination_translated": True, "is_answer": True}, False, False),
+])  # fmt: skip
+def test_of_a_connection_that_began_before_nothing_more_is_known_than_was_said(changes, translated, is_answer):
+    packet = make_outbound(POD, "1.2.3.4", 80, uid=1, gid=1).replace(**changes)
+    last = simulate(packet, rules("filter OUTPUT -m conntrack --ctstate NEW -j ACCEPT"), POD).last
+    assert (last.destination_translated, last.is_answer) == (translated, is_answer)
+    assert last.state == (changes.get("state") or "NEW")
+
+
 def test_a_drop_wins_in_any_order_and_a_mark_may_not():
     drops = "filter OUTPUT -p tcp -j DROP"
     assert beside(nft=drops, legacy="filter OUTPUT -p tcp -j ACCEPT").fate == DROPPED
