@@ -27,7 +27,7 @@ from netinit.simulate.symbolic.answer_walk import (
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import martians
 from netinit.simulate.symbolic.partition import Part
-from netinit.simulate.symbolic.regions import everything, in_states, valued, within
+from netinit.simulate.symbolic.regions import everything, in_states, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, make_space
 from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN
 
@@ -163,3 +163,18 @@ def test_answers_come_back_where_nothing_is_in_their_way():
                 assert ends
                 assert {find_loss(end, part) for end in ends} == {""}
                 assert {end.region.space for end in ends} == {space}
+
+
+def test_answers_to_a_translated_source_are_told_apart_from_those_that_nat_need_not_translate():
+    more = "*nat\n:POSTROUTING ACCEPT [0:0]\n-A POSTROUTING -p tcp -j SNAT --to-source 192.0.2.10\nCOMMIT\n"
+    both = replace(OUT, around=PODS[IPV4].replace(addresses=(("eth0", number_of(OWNED)), ("eth0", number_of("192.0.2.11")))))
+    (part,) = [one for one in divide(both, load(more)).parts if one.fate == SENT and isinstance(one.condition.source, int)]
+    asked = list_askers(part)
+    dropped = load(more + FILTER.format("INPUT -i eth0 -p tcp -d 192.0.2.11/32 -j DROP"))
+    for ruleset, lost_ones in ((load(more), None), (dropped, within(both, Dim.SOURCE, [(number_of("192.0.2.11"),) * 2]))):
+        ends = follow_answers(ruleset, replace(part, region=asked), None)
+        assert {bool(find_loss(end, part)) for end in ends} == ({False} if lost_ones is None else {False, True})
+        assert unite([end.region for end in ends]) == asked
+        assert unite([nothing(both), *[end.region for end in ends if find_loss(end, part)]]) == (nothing(both) if lost_ones is None else asked & lost_ones)
+    early = replace(load(more), tables={**load(more).tables, **load("*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -d 192.0.2.10/32 -j DROP\nCOMMIT\n").tables})
+    assert {find_loss(end, part) for end in follow_answers(early, replace(part, region=asked), None)} == {f"drops the answers to {DIRECT_ONES}"}

@@ -168,7 +168,15 @@ def test_what_a_plan_adds_to_its_host_decides_and_is_no_part_of_the_space():
     assert {one.region.space for one in parts} == {space}
 
 
-TRACKS = "*mangle\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -p udp -m conntrack --ctstate NEW -j ACCEPT\nCOMMIT\n"
+@pytest.mark.parametrize("first", ["-A POSTROUTING -p tcp -j SNAT --to-source 10.9.9.9\n", "-A POSTROUTING -p udp -j ACCEPT\n", ""])
+def test_the_source_of_a_connection_to_this_host_is_decided_once(first):
+    text = f"*nat\n:INPUT ACCEPT [0:0]\n:POSTROUTING ACCEPT [0:0]\n{first}-A INPUT -p tcp -j SNAT --to-source 10.8.8.8\nCOMMIT\n"
+    written = number_of("10.9.9.9") if "SNAT" in first else KEPT
+    for direction, sources in ((OUTBOUND, {written}), (INBOUND, {number_of("10.8.8.8")})):
+        space, parts = parts_of(load(text), direction)
+        asked = in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp") & within(space, Dim.DESTINATION, [(number_of("10.0.0.2"),) * 2])
+        assert {one.condition.source for one in parts if one.region & asked} == sources
+
 
 
 @pytest.mark.parametrize(("state", "fate"), [

@@ -141,6 +141,8 @@ def test_a_plan_is_loaded_with_its_rules_purposes_marks_and_addresses_of_the_fam
                 assert [(rule.number, rule.text, rule.purpose, rule.origin) for rule in chain.rules] == [
                     (at, one.text, one.rule.comment, one.rule.origin) for at, one in enumerate(written[table][name].rules, 1)
                 ]
+                assert [rule.rule for rule in chain.rules] == [parse_rule(rule.text, family) for rule in chain.rules]
+                assert {rule.rule.families for rule in chain.rules} <= {(family,)}
     redirect = load_plan(plan(Options.from_argv(["-i", "*", "-b", "*"], {})), IPV4)
     assert (redirect.local_marks, redirect.routing_table) == (frozenset(), 0)
     assert load_plan(made, IPV4).addresses == frozenset([number_of(one.cidr.partition("/")[0]) for one in made.addresses if one.family is IPV4])

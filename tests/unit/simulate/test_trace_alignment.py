@@ -102,6 +102,7 @@ def test_nat_that_is_not_asked_again_agrees_if_the_packet_goes_where_it_was_pred
     observed, trace = as_predicted()
     folded = align(replace(observed, steps=()), trace)
     assert (folded.agrees, folded.notes) == (True, (AS_KNOWN,))
+    assert [(line.place, kind) for line, kind in folded.lines] == [(one.place, PREDICTED_ONLY) for one in observed.steps]
     elsewhere = align(replace(observed, steps=(), last=packet(443), fate=SENT), trace)
     assert elsewhere.agrees is False
 
