@@ -60,6 +60,15 @@ def test_a_judgement_counts_for_less_than_an_hour_however_often_it_is_used(given
     assert seen.count("judged") > len(seen) / 2
 
 
+@pytest.mark.parametrize(("age", "known", "next_known"), [(programmer._LONGEST - 1, "judged", ""), (programmer._LONGEST, "", "judged")])
+def test_a_judgement_is_made_anew_when_its_time_is_over(given, clock, age, known, next_known):
+    given("judged")
+    clock[0] += age
+    assert given("judged") == known
+    clock[0] += 1
+    assert given("judged") == next_known
+
+
 def test_another_judgement_is_new(given, clock):
     given("one")
     clock[0] += HOUR / 3
