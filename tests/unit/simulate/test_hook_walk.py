@@ -127,6 +127,14 @@ def test_packets_for_others_are_dropped_where_the_host_does_not_forward():
     assert {(one.fate, one.condition.out_interface) for one in forwarding} == {(DELIVERED, ""), (FORWARDED, "eth0"), (FORWARDED, "net1"), (FORWARDED, "eth2")}
 
 
+def test_packets_that_are_mapped_to_some_address_of_a_network_are_unknown_and_to_one_address_are_not():
+    for network, unknown in (("10.0.0.0/24", True), ("203.0.113.0/24", True), ("10.0.0.2/32", False)):
+        space, parts = parts_of(load(f"*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -p tcp -j NETMAP --to {network}\nCOMMIT\n"), INBOUND)
+        fresh = in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp")
+        found = {(one.fate, one.reason) for one in parts if one.region & fresh}
+        assert found == ({(UNKNOWN, "its destination is not known")} if unknown else {(DELIVERED, "")})
+
+
 def test_marks_that_a_policy_rule_routes_are_for_this_host():
     for direction in (OUTBOUND, INBOUND):
         space, parts = parts_of(Ruleset(IPV4), direction, MARKED)
