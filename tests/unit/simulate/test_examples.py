@@ -61,6 +61,13 @@ def test_addresses_are_looked_for_in_the_first_intervals():
     assert example_of(to(OUT, *networks[:9]))[0].destination == number_of("203.0.113.20"), "the ninth is not looked at"
 
 
+def test_the_first_address_of_a_network_is_no_example_though_another_network_ends_before_it():
+    lone = valued(OUT, Dim.PROTOCOL, "udp") & to(OUT, ("203.0.113.5", "203.0.113.5"))
+    for protocols in (("tcp",), ("tcp", "icmp")):
+        region = lone | (valued(OUT, Dim.PROTOCOL, *protocols) & to(OUT, ("203.0.113.6", "203.0.113.9")))
+        assert example_of(region)[0] == SENT.replace(destination=number_of("203.0.113.7"))
+
+
 @pytest.mark.parametrize(("region", "restricted"), [
     (everything(OUT), False), (within(OUT, Dim.UID, [(7, 7)]), True), (within(OUT, Dim.UID, [(1, FULL_MASK)]), False), (within(OUT, Dim.UID, [(0, 5)]), True),
     (within(OUT, Dim.UID, [(7, 7)]) | valued(OUT, Dim.PROTOCOL, "tcp"), True), (within(OUT, Dim.GID, [(7, 7)]), False), (valued(OUT, Dim.PROTOCOL, "tcp"), False),
