@@ -215,6 +215,11 @@ def test_an_answer_to_an_address_that_is_not_the_pod_s_leaves_it():
     assert (found.arrives, found.reason) == (False, "it leaves through eth0")
 
 
+def test_an_answer_to_an_address_of_the_pod_s_own_that_came_in_from_outside_stays():
+    found = answer(make_inbound(POD, "192.0.2.10", "", 8080, interface="eth0"), "")
+    assert (found.arrives, found.reason) == (False, "it is delivered to this pod: it is routed there")
+
+
 @pytest.mark.parametrize(("rule", "why"), [
     ("-A OUTPUT -j CT --notrack", "its connection is not tracked, so that its address is not translated back"), ("-A OUTPUT -p udp -j CT --notrack", "its address is not translated back"),
 ])  # fmt: skip

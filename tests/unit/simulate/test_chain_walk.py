@@ -62,6 +62,9 @@ def paths(ruleset, **more):
 ])  # fmt: skip
 def test_a_path_has_the_rules_that_took_the_packets_and_those_that_lead_there(rules, found):
     assert paths(load(*rules)) == found
+    for fate, _, part in follow(load(*rules))[1]:
+        assert part.by_rule is (fate in (DROPPED, REFUSED, UNKNOWN))
+        assert not part.by_rule or part.cause is part.path[-1]
     assert paths(load(*rules), keeps_paths=False) == sorted([(fate, []) for fate, _ in found])
 
 
@@ -69,6 +72,7 @@ def test_a_path_has_the_rules_that_took_the_packets_and_those_that_lead_there(ru
 def test_what_comes_to_the_end_of_a_chain_meets_its_policy(policy, fate, reason):
     ruleset = load("mangle OUTPUT -p udp -j ACCEPT", "mangle OUTPUT -j A", "mangle A -p tcp -m tcp --dport 1 -j ACCEPT", "mangle A -p tcp -m tcp --dport 2 -j RETURN", policies=[("mangle OUTPUT", policy)])
     found = [(one, path, part.reason) for one, path, part in follow(ruleset)[1]]
+    assert {(part.by_rule, part.cause) for one, _, part in follow(ruleset)[1] if one == fate} == {(False, None)}
     assert sorted(found) == sorted([(SENT, ["rule 2 of mangle OUTPUT", "rule 1 of mangle A"], ""), (fate, ["rule 2 of mangle OUTPUT", "rule 2 of mangle A"], reason), (fate, [], reason)])
 
 
