@@ -352,6 +352,18 @@ def test_behind_a_redirect_of_all_that_comes_there_is_the_jump_of_its_own_table_
     assert cause_of([*hits[1:], hits[0]], **captured) is hits[-1], "the jump comes before"
 
 
+@pytest.mark.parametrize(("hook", "table", "chain", "excludes"), [
+    ("OUTPUT", "nat", "OUTPUT", True), ("PREROUTING", "mangle", "X", True), ("OUTPUT", "filter", "OUTPUT", False), ("INPUT", "mangle", "INPUT", False), ("INPUT", "nat", "INPUT", False),
+    ("INPUT", "filter", "ISTIO_REFUSE_IN", True), ("OUTPUT", "filter", "ISTIO_REFUSE_OUT", True), ("POSTROUTING", "nat", "POSTROUTING", False),
+])  # fmt: skip
+@pytest.mark.parametrize("target", ["RETURN", "ACCEPT", "LOG"])
+def test_a_rule_excludes_where_packets_are_captured_or_refused(hook, table, chain, excludes, target):
+    (rule,) = rules(f"mangle OUTPUT -j {target}").tables["mangle"]["OUTPUT"].rules
+    hit = RuleHit(hook, table, chain, (rule,))
+    expected = hit if excludes and target != "LOG" else None
+    assert cause_of([hit], captured=False, transparent=False, translated=False) is expected
+
+
 def test_what_is_redirected_is_for_this_host_though_nobody_knows_for_whom_it_came():
     packet = make_inbound(POD, "9.9.9.9", "", 80, interface="eth7").replace(destination=None)
     trace = simulate(packet, rules("nat PREROUTING -p tcp -j REDIRECT --to-ports 80"), POD)

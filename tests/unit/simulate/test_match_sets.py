@@ -206,6 +206,10 @@ def test_a_bare_syn_begins_a_connection_and_what_closes_one_is_known_of_invalid_
     assert bool(packets & closed.possible) is not (begins or state == CtState.INVALID)
     unset = seen().with_flags(("FIN", "RST"), ())
     assert (bool(packets & unset.certain), bool(packets & unset.possible)) == (begins or state == CtState.INVALID, state != CtState.INVALID_CLOSING)
+    for flags in (("SYN", "FIN"), ("SYN", "FIN", "ACK")):
+        assert told(seen().with_flags(flags, flags)) == (NONE, NONE)
+    lone = seen().with_flags(("SYN", "FIN"), ("FIN",))
+    assert (bool(packets & lone.certain), bool(packets & lone.possible)) == (False, not begins)
     both = seen().with_flags(("SYN", "ACK"), ("SYN", "ACK"))
     original = (CtState.ESTABLISHED, CtState.TRANSLATED, CtState.RELATED)
     assert (bool(packets & both.certain), bool(packets & both.possible)) == (False, not begins and state not in original)
