@@ -131,7 +131,7 @@ class _AnswerPath(PacketPath):
             return
         self._is_answer, self._was_translated = True, bool(asked.last.destination_translated)
         mark = MarkBits(flip=asked.last.connection_mark)
-        self._join(now.replace(state="ESTABLISHED", decided=True, source_decided=True, connection_mark=mark))
+        self._join(now.replace(state="ESTABLISHED", connection_mark=mark))
 
     def _is_translated(self, now: Condition) -> bool | None:
         return self._was_translated if self._is_answer else super()._is_translated(now)

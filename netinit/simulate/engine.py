@@ -161,7 +161,7 @@ class PacketPath(PacketState):
     def _route_out(self) -> None:
         packet = self._packet
         out = self._around.leaving_interface(packet.destination, packet.mark)
-        if packet.destination is None or self._around.is_local(packet.destination):
+        if packet.destination is None or self._around.is_of_type_local(packet.destination):
             how = "the destination is this host's own"
         elif out == LOOPBACK_DEVICE and self._around.routes_here(packet.mark):
             how = self._route_by_mark()

@@ -201,14 +201,14 @@ class _AnswerSets(PacketSets):
         asked = condition.asked.condition if isinstance(condition.asked, Asked) else condition
         is_found = asked.connection and asked.state != UNTRACKED and condition.reply_zone == asked.reply_zone
         if condition.connection or condition.state == UNTRACKED:
-            yield self._everything, condition.replace(tracked=True)
+            yield self._everything, condition
         elif not is_found:  # a datagram begins a connection, a SYN and ACK does not
             datagrams = valued(self._space, Dim.PROTOCOL, "udp")
-            yield datagrams, condition.replace(state=CtState.NEW, tracked=True, connection=True)
-            yield self._everything - datagrams, condition.replace(tracked=True)
+            yield datagrams, condition.replace(state=CtState.NEW, connection=True)
+            yield self._everything - datagrams, condition
         else:
             mark = asked.connection_mark
-            yield self._everything, condition.replace(state=FOUND, tracked=True, connection=True, connection_mark=mark)
+            yield self._everything, condition.replace(state=FOUND, connection=True, connection_mark=mark)
 
     def _translate(self, stage: HookStage, hook: str, groups: Groups) -> Groups:  # noqa: ARG002
         """Undo the translation of the connection."""

@@ -26,7 +26,14 @@ from netinit.kernel.netlink import (
     list_local_routes,
     list_mark_rules,
 )
-from netinit.kernel.nf_tables import NFT_MSG_NEWCHAIN, NFT_MSG_NEWFLOWTABLE, NFT_MSG_NEWOBJ, NFT_MSG_NEWSET
+from netinit.kernel.nf_tables import (
+    NFT_MSG_NEWCHAIN,
+    NFT_MSG_NEWFLOWTABLE,
+    NFT_MSG_NEWOBJ,
+    NFT_MSG_NEWRULE,
+    NFT_MSG_NEWSET,
+    NFT_MSG_NEWTABLE,
+)
 from netinit.kernel.snapshot import nf_tables_dump
 
 KIND = 99
@@ -181,3 +188,27 @@ def test_objects_of_nf_tables_are_read_by_their_attributes(kind, attributes, fou
     unknown = []
     read = nf_tables_dump._decode_objects(kind, [b"\2\0\0\0" + attributes], unknown)
     assert [*read, *[f"{one.place}: {one.reason}" for one in unknown]] == [found]
+
+
+@pytest.mark.parametrize(("kind", "attributes", "place"), [
+    (NFT_MSG_NEWTABLE, (attribute(1, b"t\0"),), "table ip t, its properties"), (NFT_MSG_NEWCHAIN, (attribute(1, b"t\0"), attribute(3, b"c\0")), "table ip t, chain c, its properties"),
+    (NFT_MSG_NEWRULE, (attribute(1, b"t\0"), attribute(2, b"c\0"), attribute(3, struct.pack(">Q", 7))), "table ip t, chain c, rule with handle 7, its properties"),
+    (NFT_MSG_NEWSET, (attribute(1, b"t\0"), attribute(2, b"s\0")), "table ip t, set s, its properties"), (NFT_MSG_NEWOBJ, (attribute(1, b"t\0"), attribute(2, b"o\0"), attribute(3, b"\0\0\0\1")), "table ip t, object o, its properties"),
+    (NFT_MSG_NEWFLOWTABLE, (attribute(1, b"t\0"), attribute(2, b"f\0"), attribute(3, b"")), "table ip t, flow table f, its properties"),
+])  # fmt: skip
+def test_an_attribute_of_an_object_that_nobody_knows_is_told_with_its_place(kind, attributes, place):
+    for more, reasons in (((), []), ((attribute(99, b"\0\0\0\0"),), ["attribute 99 is not known"])):
+        unknown = []
+        nf_tables_dump._decode_objects(kind, [struct.pack("BBH", 2, 0, 0) + b"".join([*attributes, *more])], unknown)
+        assert [(one.place, one.reason) for one in unknown] == [(place, reason) for reason in reasons]
+
+
+@pytest.mark.parametrize(("kind", "attributes", "number", "known", "what"), [
+    (NFT_MSG_NEWTABLE, attribute(1, b"t\0"), 2, 7, "table ip t"), (NFT_MSG_NEWCHAIN, TEXT + attribute(3, b"c\0"), 10, 7, "table ip t, chain c"),
+    (NFT_MSG_NEWSET, TEXT + attribute(2, b"s\0"), 3, 0x1FF, "table ip t, set s"),
+])  # fmt: skip
+def test_a_flag_of_an_object_that_nobody_knows_is_told(kind, attributes, number, known, what):
+    for flags, reasons in ((known, []), (known | 0x400, ["flag 0x400 is not known"]), (0, [])):
+        unknown = []
+        nf_tables_dump._decode_objects(kind, [b"\2\0\0\0" + attributes + attribute(number, struct.pack(">I", flags))], unknown)
+        assert [(one.place, one.reason) for one in unknown] == [(f"{what}, its properties", reason) for reason in reasons]

@@ -153,3 +153,61 @@ def test_a_device_of_another_kind_has_no_programs_of_netkit_and_other_refusals_a
     unknown = []
     assert bpf.read_devices({2: "eth0"}, unknown) == ()
     assert [one.place for one in unknown] == told
+
+
+class TrafficControl:
+    """A pretended socket: qdiscs, and the classes and filters of each device and parent; an error in the place of messages is raised."""
+
+    def __init__(self, qdiscs, more):
+        self.answers = {(netlink.RTM_GETQDISC, 0, 0): qdiscs, **more}
+        self.asked = []
+
+    def dump(self, kind, request, limit):
+        family, index, handle, parent, info = unpack_from(reader._CONTROL, request)
+        assert (family, handle, info, len(request), limit) == (0, 0, 0, 20, reader.MAX_BYTES)
+        self.asked.append((kind, index, parent))
+        found = self.answers.get((kind, index, parent), [])
+        if isinstance(found, OSError):
+            raise found
+        return [pack(reader._CONTROL, 0, at, number, above, 0) + write_attribute(netlink.TCA_KIND, word) for at, number, above, word in found]
+
+
+ROOT, CLASS, FILTER = 0xFFFFFFFF, reader.RTM_GETTCLASS, reader.RTM_GETTFILTER
+
+
+def test_filters_are_asked_for_of_each_qdisc_that_may_have_some_and_of_its_classes():
+    qdiscs = [(ETH0, 0, ROOT, b"noqueue\0"), (ETH0, 0xFFFF0000, 0xFFFFFFF1, b"clsact\0"), (ETH1, 0x10000, ROOT, b"htb\0"), (9, 0x20000, ROOT, b"htb\0")]
+    inward, outward, of_class = (ETH0, reader.INGRESS), (ETH0, reader.EGRESS), (ETH1, 0x10001)
+    link = TrafficControl(qdiscs, {
+        (CLASS, ETH1, 0): [(ETH1, 0x10001, 0x10000, b"htb\0"), (ETH1, 0x20001, 0x20000, b"htb\0")],
+        (FILTER, *inward): [(0, 1, reader.INGRESS, b"bpf\0")], (FILTER, *of_class): [(ETH1, 2, 0x10001, b"u32\0")],
+    })  # fmt: skip
+    unknown = []
+    found = reader._read_traffic_control(link, tuple([reader.Device(index=index, name="x", flags=0) for index in (ETH0, ETH1)]), unknown)
+    assert [(one.what, one.index, one.kind, one.parent, one.handle) for one in found] == [
+        *[("qdisc", index, word.rstrip(b"\0").decode(), above, handle) for index, handle, above, word in qdiscs],
+        ("filter", ETH0, "bpf", reader.INGRESS, 1), ("filter", ETH1, "u32", 0x10001, 2),
+    ]  # fmt: skip
+    assert link.asked == [
+        (netlink.RTM_GETQDISC, 0, 0), (FILTER, *inward), (FILTER, *outward), (CLASS, ETH1, 0), (FILTER, ETH1, 0x10000), (FILTER, *of_class),
+    ]  # fmt: skip
+    assert unknown == []
+
+
+@pytest.mark.parametrize(("number", "told"), [(errno.EINVAL, False), (errno.EOPNOTSUPP, False), (errno.EACCES, True)])
+def test_filters_that_cannot_be_read_are_unknown_unless_the_kernel_has_none(number, told):
+    link = TrafficControl([(ETH0, 0x10000, ROOT, b"htb\0")], {(FILTER, ETH0, 0x10000): OSError(number, "x"), (CLASS, ETH0, 0): OSError(number, "x")})
+    unknown = []
+    found = reader._read_traffic_control(link, (reader.Device(index=ETH0, name="x", flags=0),), unknown)
+    assert [one.what for one in found] == ["qdisc"]
+    places = [f"tc, each class of device {ETH0}", f"tc, each filter of device {ETH0}"] if told else []
+    assert [(one.place, one.reason) for one in unknown] == [(place, "Permission denied") for place in places]
+
+
+@pytest.mark.parametrize(("count", "told"), [(1000, []), (1001, [("tc, each class of device 2", "only 1,000 are read")])])
+def test_as_many_classes_are_asked_as_the_limit_says(count, told):
+    link = TrafficControl([(ETH0, 0x10000, ROOT, b"htb\0")], {(CLASS, ETH0, 0): [(ETH0, 0x10000 + at, 0x10000, b"htb\0") for at in range(1, count + 1)]})
+    unknown = []
+    reader._read_traffic_control(link, (reader.Device(index=ETH0, name="x", flags=0),), unknown)
+    assert sum(kind == FILTER for kind, *_ in link.asked) == 1 + 1000
+    assert [(one.place, one.reason) for one in unknown] == told

@@ -60,6 +60,36 @@ def test_a_judgement_counts_for_less_than_an_hour_however_often_it_is_used(given
     assert seen.count("judged") > len(seen) / 2
 
 
+@pytest.mark.parametrize(("age", "known", "next_known"), [(programmer._LONGEST - 1, "judged", ""), (programmer._LONGEST, "", "judged")])
+def test_a_judgement_is_made_anew_when_its_time_is_over(given, clock, age, known, next_known):
+    given("judged")
+    clock[0] += age
+    assert given("judged") == known
+    clock[0] += 1
+    assert given("judged") == next_known
+
+
+@pytest.mark.parametrize(("kind", "namespace", "what", "kept"), [
+    (VERIFY, -1, programmer._CHECKING, ()), (VERIFY, 0, programmer._CHECKING, (0,)), (jobs.APPLY, 7, programmer._PROGRAMMING, (7,)), (jobs.REMOVE, -1, programmer._PROGRAMMING, ()),
+    (jobs.LOOK_AGAIN, -1, programmer._CHECKING, ()),
+])  # fmt: skip
+def test_a_child_gets_the_job_its_namespace_and_what_is_known_of_its_pods(monkeypatch, kind, namespace, what, kept):
+    calls = []
+    monkeypatch.setattr(children, "start", lambda action, **more: calls.append(more) or action(None))
+    monkeypatch.setattr(programmer, "_work", lambda *given: ("work", *given))
+    monkeypatch.setattr(programmer, "_look_again", lambda *given: ("look", *given))
+    pods = (JOB, replace(JOB, path="/run/netns/cni-2"))
+    job = replace(JOB, kind=kind, pods=pods if kind == jobs.LOOK_AGAIN else ())
+    own, other = socket.socketpair()
+    with own, other:
+        made = Programmer(own, 1)
+        made._remember(JOB, "judged")
+        done = made._fork(_AcceptedJob(b"1", job, namespace, 0.0), 2.5)
+    assert calls == [{"seconds": 2.5 + programmer._GRACE, "what": what, "kept": kept}]
+    known = "judged" if programmer._subject(job) == programmer._subject(JOB) else ""
+    assert done == (("look", job, ["judged", ""]) if kind == jobs.LOOK_AGAIN else ("work", job, namespace, known))
+
+
 def test_another_judgement_is_new(given, clock):
     given("one")
     clock[0] += HOUR / 3

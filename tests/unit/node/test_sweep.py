@@ -22,7 +22,7 @@ from netinit.node.jobs import APPLY, JUDGE_CONNECTIONS, LOOK_AGAIN, VERIFY, JobR
 from netinit.node.metrics import NodeMetrics
 from netinit.node.pod_history import MANY, QUIET, SILENCE, SPAN, PodHistory
 from netinit.node.settings import DELETE, LABEL, NOTHING, PROGRAM, REPORT, AgentSettings
-from netinit.node.sweep import BARE, CAPTURED, DRIFTED, UNKNOWN
+from netinit.node.sweep import BARE, CAPTURED, DRIFTED, SURE, UNKNOWN
 from netinit.serving.event_log import EventLog
 from node_agent import make_pod
 
@@ -643,6 +643,28 @@ def test_the_age_of_the_last_sweep_is_a_metric_and_a_problem_where_it_is_more_th
     assert Node(monkeypatch, sweep=False).sweeper.problem() == ""
 
 
+@pytest.mark.parametrize(("answer", "known", "looks"), [
+    (JobResult(error="no rights"), ("web",), SURE - 1), (JobResult(error="no rights"), (), 0), (DIFFERS, ("web",), 0), (JobResult(), ("web",), 0),
+])  # fmt: skip
+def test_a_pod_whose_last_look_did_not_answer_is_looked_at_again_until_it_is_reported(monkeypatch, answer, known, looks):
+    node = Node(monkeypatch, running(), running("other"), paths=("shop-web",), sweep=False, repair=REPORT)
+    node.answers[VERIFY] = answer
+    asyncio.run(node.sweeper.check_pods([pod for pod in node.pods if pod.name in known]))
+    node.jobs.clear()
+    pauses = []
+
+    async def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            raise NetinitError("these are enough")
+
+    monkeypatch.setattr(sweep.asyncio, "sleep", pause)
+    with pytest.raises(NetinitError, match="enough"):
+        asyncio.run(node.sweeper.run())
+    assert pauses == [2.0] * 4
+    assert [job.path for job in node.jobs if job.kind == VERIFY] == ["/run/netns/shop-web"] * looks
+
+
 # ---- pods that appear
 
 
@@ -687,6 +709,16 @@ def test_a_pod_that_the_plugin_was_not_asked_about_is_checked_as_soon_as_it_has_
     assert follow(node, put(running("web", ips=("10.0.0.3",)), asked), put(running("asked", exit_code=UNCAPTURED))) == [["shop-web"], ["shop-asked"]]
     node.sweeper.attachments.add("shop-late", is_there=False)
     assert follow(node, put(running("late"))) == [["shop-late"]], "a record of an earlier sandbox says nothing"
+
+
+@pytest.mark.parametrize(("answer", "paths", "count"), [
+    (NO_RULES, ("shop-web",), 1), (NO_RULES, (), 0), (DIFFERS, ("shop-web",), 0), (JobResult(error="no rights"), ("shop-web",), 0), (JobResult(ours=True), ("shop-web",), 0),
+])  # fmt: skip
+def test_a_pod_that_appears_counts_as_uncaptured_where_it_has_a_namespace_without_rules(monkeypatch, answer, paths, count):
+    node = Node(monkeypatch, running(exit_code=UNCAPTURED), paths=paths)
+    node.answers[VERIFY] = answer
+    follow(node, lambda: None)
+    assert (node.count("netinit_node_uncaptured_total") or 0, [uid for uid, _ in node.watched]) == (count, list(paths))
 
 
 @pytest.mark.parametrize(("repair", "calls", "jobs"), [(REPORT, [], 0), (DELETE, ["delete"], 0), (LABEL, ["patch"], 0), (PROGRAM, [], 1)])

@@ -10,7 +10,7 @@ from core import IPV4, IPV6, Packet, Surroundings, number_of, parse_listing
 from netinit.base.net import FULL_MASK, Network
 from netinit.rules.foreign_targets import WriteDestination
 from netinit.rules.model import Rule
-from netinit.simulate.answers import follow_answer
+from netinit.simulate.answers import UNSENT, follow_answer, make_answer
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.engine import simulate
 from netinit.simulate.listed_rules import load_listing
@@ -156,6 +156,85 @@ def test_an_answer_leaves_through_the_device_of_its_connection_or_that_of_the_us
     around, rules = POD.replace(routes=((Network.parse("203.0.113.0/24"), device),)), load_listing(parse_listing(NAT.format(more="")), IPV4)
     found = follow_answer(simulate(come_in(), rules, around), rules, around, owner=(1337, 1337), usual=usual)
     assert (found.arrives, found.reason) == (not reason, reason)
+
+
+def asked(packet, *, around=POD, nat=""):
+    return simulate(packet, load_listing(parse_listing(NAT.format(more=nat)), IPV4), around)
+
+
+@pytest.mark.parametrize(
+    ("packet", "owner", "changes"),
+    [
+        (out(), (1337, 1338), {"source": number_of("127.0.0.1"), "source_port": 15001, "uid": 1337, "gid": 1338}),
+        (out(), None, {"source": number_of("127.0.0.1"), "source_port": 15001}),
+        (come_in(), (1337, 1338), {"source": number_of("192.0.2.10"), "source_port": 15006, "destination": number_of("203.0.113.9"), "uid": 1337, "gid": 1338}),
+        (out(uid=1337), (1337, 1338), {"source_port": 80, "in_interface": "eth0", "has_socket": False}),
+        (out(protocol="udp"), (1, 1), {"protocol": "udp", "source_port": 80, "in_interface": "eth0", "has_socket": False, "flags": None}),
+        (make_inbound(POD, "203.0.113.9", "203.0.113.7", 53, interface="br0", protocol="udp"), (1, 1),
+         {"protocol": "udp", "source": number_of("203.0.113.7"), "source_port": 53, "destination": number_of("203.0.113.9"), "in_interface": "eth0", "has_socket": False,
+          "socket": False, "flags": None}),
+    ],
+)  # fmt: skip
+def test_an_answer_begins_where_the_packet_ended_and_goes_where_it_seemed_to_come_from(packet, owner, changes):
+    expected = Packet(
+        family=IPV4, protocol="tcp", source=number_of("198.51.100.7"), destination=number_of("192.0.2.10"), destination_port=40000, has_socket=True, socket=True,
+        flags=("SYN", "ACK"),
+    )  # fmt: skip
+    assert make_answer(asked(packet), POD, owner) == expected.replace(**changes)
+
+
+def test_the_answer_to_what_was_masqueraded_goes_to_the_address_of_the_device_through_which_it_left():
+    around = POD.replace(addresses=(*POD.addresses, ("eth1", number_of("10.1.0.2"))), routes=((Network.parse("198.51.100.0/24"), "eth1"),))
+    masquerade = "-A POSTROUTING -j MASQUERADE\n"
+    for packet, address in ((out(uid=1337), "10.1.0.2"), (out("203.0.113.1", uid=1337), "192.0.2.10"), (out(), "192.0.2.10")):
+        assert make_answer(asked(packet, around=around, nat=masquerade), around).destination == number_of(address)
+
+
+@pytest.mark.parametrize("packet", [out().replace(flags=("ACK",)), out().replace(state="RELATED"), out().replace(flags=("SYN",), state="ESTABLISHED")])
+def test_a_packet_of_a_known_connection_has_no_answer(packet):
+    assert answer(packet, "") is None
+    assert answer(out().replace(flags=("SYN",)), "").arrives is True
+
+
+@pytest.mark.parametrize(("rule", "reason"), [
+    ("-A INPUT -i lo -p tcp -m tcp --sport 80 -j DROP", "it is dropped, because rule 1 of filter INPUT, `-i lo -p tcp -m tcp --sport 80 -j DROP`"),
+    ("-A INPUT -i lo -p tcp -m tcp --sport 80 -j REJECT", "it is refused, because rule 1 of filter INPUT, `-i lo -p tcp -m tcp --sport 80 -j REJECT`"),
+])  # fmt: skip
+def test_why_an_answer_does_not_arrive_is_the_rule_that_ends_it(rule, reason):
+    found = answer(out(), table("filter", rule))
+    assert (found.arrives, found.reason, found.cause) == (False, reason, found.trace.decider)
+
+
+def test_an_answer_of_which_nothing_is_known_may_arrive():
+    found = answer(out(), table("filter", "-A INPUT -p tcp -m tcp --sport 80 -m set --match-set x src -j DROP"))
+    assert (found.arrives, found.cause, found.reason) == (None, None, found.trace.reason)
+
+
+def test_an_answer_to_an_address_that_is_not_the_pod_s_leaves_it():
+    found = answer(out("192.0.2.10", uid=1337, source="203.0.113.5"), "")
+    assert (found.arrives, found.reason) == (False, "it leaves through eth0")
+
+
+def test_an_answer_to_an_address_of_the_pod_s_own_that_came_in_from_outside_stays():
+    found = answer(make_inbound(POD, "192.0.2.10", "", 8080, interface="eth0"), "")
+    assert (found.arrives, found.reason) == (False, "it is delivered to this pod: it is routed there")
+
+
+@pytest.mark.parametrize(("rule", "why"), [
+    ("-A OUTPUT -j CT --notrack", "its connection is not tracked, so that its address is not translated back"), ("-A OUTPUT -p udp -j CT --notrack", "its address is not translated back"),
+])  # fmt: skip
+def test_an_answer_to_what_is_not_tracked_keeps_the_address_that_a_rule_wrote(rule, why):
+    ruleset = load_listing(parse_listing(NAT.format(more="") + table("raw", rule)), IPV4)
+    sent = simulate(out(uid=1337), replace(ruleset, foreign=(written("OUTPUT", "203.0.113.50"),)), POD)
+    found = follow_answer(sent, ruleset, POD)
+    assert (found.arrives, found.reason) == (False, why)
+
+
+@pytest.mark.parametrize(("source", "unsent"), [("127.0.0.0", True), ("127.255.255.255", True), ("126.255.255.255", False), ("128.0.0.0", False)])
+def test_all_loopback_addresses_and_no_others_are_sent_through_lo_alone(source, unsent):
+    around = POD.replace(addresses=(*POD.addresses, ("lo", number_of("126.255.255.255")), ("lo", number_of("128.0.0.0"))))
+    found = follow_answer(simulate(out(source, source="203.0.113.5", uid=1337), Ruleset(IPV4), around), Ruleset(IPV4), around)
+    assert (found.arrives, found.reason == UNSENT) == (False, unsent)
 
 
 @pytest.mark.parametrize("packet", [out().replace(protocol="icmp"), out().replace(state="ESTABLISHED"), out().replace(family=IPV6)])

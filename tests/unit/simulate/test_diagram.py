@@ -82,3 +82,49 @@ def test_more_than_can_be_kept_is_an_error_and_not_a_full_memory(monkeypatch):
     many = [(2 * at, 2 * at) for at in range(600)]
     with pytest.raises(TooManyPartsError, match="netinit explain"):
         made.restrict(0, many)
+
+
+@together("number", range(50))
+def test_a_dimension_is_left_out_like_a_coordinate_of_each_point(number):
+    made, random = Diagram(LASTS), Random(number)
+    node, points = some_set(made, random)
+    for level, last in enumerate(LASTS):
+        wanted = {(*point[:level], at, *point[level + 1 :]) for point in points for at in range(last + 1)}
+        assert points_of(made, made.project(node, level)) == wanted
+
+
+def test_a_node_has_its_level_and_its_intervals_with_their_successors():
+    made = Diagram((9, 5))
+    below = made.restrict(1, [(2, 5)])
+    node = made.restrict(0, [(0, 1), (4, 9)], below)
+    assert (made.level(node), made.level(below), made.level(NOTHING), made.level(EVERYTHING)) == (0, 1, 1 << 30, 1 << 30)
+    assert list(made.branches(node)) == [((0, 1), below), ((2, 3), NOTHING), ((4, 9), below)]
+    assert list(made.branches(below)) == [((0, 1), NOTHING), ((2, 5), EVERYTHING)]
+    assert [made.follow(node, at) for at in (0, 1, 2, 3, 4, 9)] == [below, below, NOTHING, NOTHING, below, below]
+    assert (made.size(node), made.size(below), made.size(NOTHING)) == (32, 40, 0)
+    assert made.restrict(0, [(0, 9)], below) == below
+
+
+def test_work_is_the_number_of_intervals_that_are_compared(monkeypatch):
+    made = Diagram((9, 9))
+    one, other, below = made.restrict(0, [(1, 2)]), made.restrict(0, [(5, 5), (7, 7)]), made.restrict(1, [(3, 3)])
+    for combine, work in ((lambda: made.intersect(one, below), 4), (lambda: made.intersect(below, other), 6), (lambda: made.unite(one, other), 8), (lambda: made.unite(one, other), 0)):
+        made.work = 0
+        combine()
+        assert made.work == work
+    monkeypatch.setattr(diagram, "MAX_WORK", 4)
+    made.work = 0
+    made.subtract(one, other)
+    assert made.work == 8
+    with pytest.raises(TooManyPartsError, match=r"^the proof takes more than 8 steps; ask for single connections \(netinit explain\)$"):
+        made.subtract(one, below)
+
+
+def test_as_many_intervals_are_kept_as_the_limit_says(monkeypatch):
+    monkeypatch.setattr(diagram, "MAX_INTERVALS", 6)
+    made = Diagram((9, 9))
+    first = made.restrict(0, [(1, 2)])
+    made.restrict(0, [(3, 4)])
+    assert made.restrict(0, [(1, 2)]) == first
+    with pytest.raises(TooManyPartsError, match=r"^these rules cut the traffic into more than 6 intervals, more than is kept in memory; ask for single connections"):
+        made.restrict(0, [(5, 6)])

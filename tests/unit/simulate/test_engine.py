@@ -19,7 +19,7 @@ from netinit.rules.packet_inputs import Packet, Surroundings
 from netinit.simulate import one_packet
 from netinit.simulate.condition import Condition
 from netinit.simulate.endpoints import format_endpoint, make_outbound
-from netinit.simulate.engine import simulate
+from netinit.simulate.engine import list_met, simulate
 from netinit.simulate.hooks import priority_at
 from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import (
@@ -224,6 +224,44 @@ def test_a_connection_that_chance_sends_somewhere_has_each_end_and_never_one(rul
     assert (trace.verdict, Explanation(trace).verdict, sorted(found)) == (UNKNOWN, DIRECT, ends)
 
 
+@pytest.mark.parametrize("target", ["RETURN", "DNAT --to-destination 5.5.5.5"])
+def test_the_way_of_what_chance_sends_somewhere_is_told_to_the_first_rule_that_leaves_it_to_chance(target):
+    chance = "-m statistic --mode random --probability 0.5"
+    trace = outbound(f"nat OUTPUT -p udp -j RETURN\nnat OUTPUT {chance} -j {target}\nnat OUTPUT {chance} -j DNAT --to-destination 6.6.6.6\nnat OUTPUT -p tcp -j ACCEPT")
+    assert trace.reason.startswith("rule 2 of nat OUTPUT, ")
+    assert trace.steps[-1] is trace.decider
+    assert trace.decider.rule.number == 2
+
+
+def doubts(count, table="mangle", target="MARK --set-xmark {0}/{0}"):
+    """So many rules of which nobody knows whether they match, and one that reads their marks."""
+    uncertain = [f"{table} OUTPUT -m set --match-set s{at} dst -j {target.format(1 << at)}" for at in range(count)]
+    return "\n".join([*uncertain, "filter OUTPUT -m mark --mark 0xff/0xff -j ACCEPT"])
+
+
+@pytest.mark.parametrize(("count", "fate"), [(4, SENT), (5, SENT), (6, UNKNOWN)])
+def test_all_ways_of_a_packet_are_followed_where_five_rules_are_uncertain_and_not_all_where_six_are(count, fate):
+    trace = outbound(doubts(count))
+    assert (trace.fate, trace.direct, trace.dropped_by) == (fate, (), "")
+    captures = outbound(f"{doubts(count)}\n{REDIRECTS}\nfilter INPUT -m set --match-set x src -j DROP")
+    assert (captures.fate, captures.dropped_by != "") == (UNKNOWN, count < 5), "captured or dropped, if these are all"
+
+
+def test_the_rules_that_a_packet_may_meet_are_those_of_all_its_ways():
+    ruleset = rules("nat OUTPUT -p udp -j RETURN\nnat OUTPUT -m set --match-set x dst -j A\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1\nnat A -p tcp -j ACCEPT")
+    met = list_met(make_outbound(POD, "1.2.3.4", 80, uid=1, gid=1), ruleset, POD)
+    assert {(step.chain, step.rule.number, step.holds) for step in met} == {("OUTPUT", 2, None), ("OUTPUT", 3, True), ("A", 1, True)}
+
+
+@pytest.mark.parametrize(("changes", "flags"), [
+    ({}, ("SYN",)), ({"state": "ESTABLISHED"}, ("ACK",)), ({"state": "RELATED"}, None), ({"state": "INVALID"}, None), ({"protocol": "udp"}, None),
+    ({"protocol": "udp", "state": "ESTABLISHED"}, None), ({"flags": ("RST",)}, ("RST",)), ({"flags": ()}, ()),
+])  # fmt: skip
+def test_a_tcp_packet_without_flags_is_one_that_its_connection_expects(changes, flags):
+    packet = make_outbound(POD, "1.2.3.4", 80, uid=1, gid=1).replace(**changes)
+    assert simulate(packet, rules("filter OUTPUT"), POD).last.flags == flags
+
+
 def test_a_connection_that_chance_may_capture_is_unknown():
     trace = outbound("nat OUTPUT -m statistic --mode random --probability 0.5 -j RETURN\nnat OUTPUT -p tcp -j REDIRECT --to-ports 1")
     assert (trace.fate, trace.direct, Explanation(trace).verdict) == (UNKNOWN, (), UNKNOWN)
@@ -302,6 +340,28 @@ def test_the_rule_behind_an_end_is_the_last_that_can_lead_to_it(target, captured
     cause = cause_of(hits, captured=captured, transparent=transparent, translated=translated)
     assert cause == (hits[0] if found else None)
     assert cause_of((), captured=captured, transparent=transparent, translated=translated) is None
+
+
+@pytest.mark.parametrize(("redirect", "leads"), [("-p tcp", True), ("-p tcp ! -d 127.0.0.1", True), ("-p tcp -m tcp --dport 80", False)])
+def test_behind_a_redirect_of_all_that_comes_there_is_the_jump_of_its_own_table_to_its_chain(redirect, leads):
+    ruleset = rules(f"nat OUTPUT -j A\nnat OUTPUT -j B\nnat OUTPUT -j RETURN\nnat A {redirect} -j REDIRECT --to-ports 1\nfilter OUTPUT -j A")
+    found = [(table, "OUTPUT", loaded) for table in ("nat", "filter") for loaded in ruleset.tables[table]["OUTPUT"].rules]
+    hits = [RuleHit("OUTPUT", table, chain, (loaded,)) for table, chain, loaded in (*found, ("nat", "A", ruleset.tables["nat"]["A"].rules[0]))]
+    captured = {"captured": True, "transparent": False, "translated": False}
+    assert cause_of(hits, **captured) is hits[0 if leads else -1]
+    assert cause_of([*hits[1:], hits[0]], **captured) is hits[-1], "the jump comes before"
+
+
+@pytest.mark.parametrize(("hook", "table", "chain", "excludes"), [
+    ("OUTPUT", "nat", "OUTPUT", True), ("PREROUTING", "mangle", "X", True), ("OUTPUT", "filter", "OUTPUT", False), ("INPUT", "mangle", "INPUT", False), ("INPUT", "nat", "INPUT", False),
+    ("INPUT", "filter", "ISTIO_REFUSE_IN", True), ("OUTPUT", "filter", "ISTIO_REFUSE_OUT", True), ("POSTROUTING", "nat", "POSTROUTING", False),
+])  # fmt: skip
+@pytest.mark.parametrize("target", ["RETURN", "ACCEPT", "LOG"])
+def test_a_rule_excludes_where_packets_are_captured_or_refused(hook, table, chain, excludes, target):
+    (rule,) = rules(f"mangle OUTPUT -j {target}").tables["mangle"]["OUTPUT"].rules
+    hit = RuleHit(hook, table, chain, (rule,))
+    expected = hit if excludes and target != "LOG" else None
+    assert cause_of([hit], captured=False, transparent=False, translated=False) is expected
 
 
 def test_what_is_redirected_is_for_this_host_though_nobody_knows_for_whom_it_came():
@@ -766,6 +826,51 @@ def test_places_are_disputed_where_a_rule_of_which_nothing_is_known_makes_them_d
     for redirect, disputed in (("REDIRECT --to-ports 9", {"nft", "legacy"}), ("REDIRECT --to-ports 15001", set())):
         trace = beside(**{first: maybe, other: f"nat OUTPUT -p tcp -j {redirect}"})
         assert (trace.fate == UNKNOWN, {*trace.disputed}) == (bool(disputed), disputed)
+
+
+@pytest.mark.parametrize(("count", "first", "fate"), [(4, "mangle OUTPUT -j MARK --set-xmark 1/1", SENT), (5, "mangle OUTPUT -j MARK --set-xmark 1/1", UNKNOWN), (5, "mangle OUTPUT -p udp -j DROP", SENT)])
+def test_five_places_of_which_one_changes_packets_are_too_many_to_order(count, first, fate):
+    trace = beside(**{f"b{at}": "mangle OUTPUT -p udp -j DROP" if at else first for at in range(count)})
+    assert (trace.fate, trace.reason) == (fate, "more than 4 chains of one priority change packets at OUTPUT" if fate == UNKNOWN else "")
+
+
+def foreign(*texts, priority=-90):
+    """Tables of others with a chain each of OUTPUT at one priority."""
+    chains = [rules(f"mangle OUTPUT {text}").tables["mangle"] for text in texts]
+    return tuple([HookedChain(f"ip t{at}", one["OUTPUT"], one, "mangle", "OUTPUT", priority) for at, one in enumerate(chains)])
+
+
+@pytest.mark.parametrize(("texts", "disputed"), [
+    (("-j MARK --set-xmark 0x1/0xff", "-j MARK --set-xmark 0x2/0xff"), True), (("-j MARK --set-xmark 0x1/0x1", "-j MARK --set-xmark 0x2/0x2"), False),
+    (("-j MARK --set-xmark 0x1/0xff", "-m mark --mark 0x1/0xff -j DROP"), True), (("-m mark --mark 0x1/0xff -j DROP", "-j LOG"), False),
+])  # fmt: skip
+def test_tables_of_others_of_one_priority_are_disputed_where_their_order_decides(texts, disputed):
+    ruleset = replace(rules("filter OUTPUT -m mark --mark 0x1/0xff -j ACCEPT"), foreign=foreign(*texts))
+    trace = simulate(make_outbound(POD, "1.2.3.4", 80, uid=7, gid=7), ruleset, POD)
+    assert (trace.fate, trace.disputed, trace.decider) == (UNKNOWN if disputed else SENT, ("ip t0", "ip t1") if disputed else (), None)
+    (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: POD}, free=False) if one.direction == "outbound"]
+    asked = in_states(space, (CtState.NEW,)) & valued(space, "protocol", "tcp")
+    reasons = {one.reason for one in divide(space, ruleset, asked).parts if one.fate == UNKNOWN}
+    assert reasons == ({"ip t0 and ip t1 both have rules for this connection, and the kernel does not show which it runs first"} if disputed else set())
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("mangle OUTPUT -j MARK --set-xmark 0x7/0xff", True), ("mangle OUTPUT -j MARK --set-xmark 0x0/0xff", False), ("raw OUTPUT -j MARK --set-xmark 0x7/0xff", False),
+    ("filter OUTPUT -j MARK --set-xmark 0x7/0xff", False), ("mangle POSTROUTING -j MARK --set-xmark 0x7/0xff", False), ("mangle OUTPUT -j MARK --set-xmark 0x7/0xff\nmangle OUTPUT -j DROP", False),
+])  # fmt: skip
+def test_a_packet_is_routed_again_where_mangle_changes_its_mark_in_output(text, told):
+    assert ("its mark is 7 now: it is routed again after this hook" in [step.outcome for step in outbound(text).steps]) is told
+
+
+@pytest.mark.parametrize(("changes", "translated", "is_answer"), [
+    ({}, False, False), ({"state": "ESTABLISHED", "destination_translated": True, "is_answer": True}, True, True), ({"state": "ESTABLISHED"}, None, None),
+    ({"destination_translated": True, "is_answer": True}, False, False),
+])  # fmt: skip
+def test_of_a_connection_that_began_before_nothing_more_is_known_than_was_said(changes, translated, is_answer):
+    packet = make_outbound(POD, "1.2.3.4", 80, uid=1, gid=1).replace(**changes)
+    last = simulate(packet, rules("filter OUTPUT -m conntrack --ctstate NEW -j ACCEPT"), POD).last
+    assert (last.destination_translated, last.is_answer) == (translated, is_answer)
+    assert last.state == (changes.get("state") or "NEW")
 
 
 def test_a_drop_wins_in_any_order_and_a_mark_may_not():

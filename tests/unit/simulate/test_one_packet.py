@@ -87,3 +87,14 @@ def test_masquerading_never_gives_an_address_of_lo_in_ipv4():
     assert seen("POSTROUTING", masqueraded=True, source=None).in_networks((loopback,), source=True).holds is False
     around = Surroundings(family=IPV6, addresses=(("lo", number_of("::1")), ("eth0", number_of("fd00::2"))))
     assert seen("POSTROUTING", masqueraded=True, source=None, around=around).in_networks((Network.parse("::1/128"),), source=True).holds is None
+
+
+@pytest.mark.parametrize(("began", "asked", "expected"), [
+    (None, ((TEN,), (), True), None), (None, ((), ((1, 2),), False), None), (((7, 80), (TEN.first, 9)), ((OTHER, TEN), (), True), True), (((7, 80), (TEN.last + 1, 9)), ((TEN,), (), True), False),
+    (((7, 80), (TEN.first, 9)), ((TEN,), (), False), False), (((TEN.last, 80), (7, 9)), ((TEN,), (), False), True), (((7, 80), (8, 9)), ((), ((1, 2), (80, 81)), False), True),
+    (((7, 80), (8, 9)), ((), ((1, 2), (80, 81)), True), False), (((7, 80), (8, 9)), ((), ((9, 9),), True), True), (((None, 80), (8, 9)), ((TEN,), (), False), None),
+    (((7, None), (8, 9)), ((), ((1, 2),), False), None), (((7, None), (8, 9)), ((OTHER,), (), False), False),
+])  # fmt: skip
+def test_the_ends_with_which_its_connection_began_are_asked_by_address_or_by_port(began, asked, expected):
+    networks, ports, source = asked
+    assert OnePacket(PACKET, POD, "OUTPUT", began=began).began_with(networks, ports, source=source).holds is expected

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from allpackets import around
-from core import FAMILIES, IPV4, parse_listing, plan
+from core import FAMILIES, IPV4, Surroundings, number_of, parse_listing, plan
 from goldens import SAMPLE, options_of
 from netinit.base.errors import TooManyPartsError
+from netinit.base.net import FULL_MASK
 from netinit.rules.foreign_targets import WriteDestination
 from netinit.rules.model import Rule
+from netinit.simulate.condition import KEPT, PRIMARY, Condition, MarkBits
 from netinit.simulate.listed_rules import load_listing
-from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, join_backends, load_plan
+from netinit.simulate.ruleset import HookedChain, LoadedChain, LoadedRule, RuleHit, join_backends, load_plan
 from netinit.simulate.symbolic import chain_walk
 from netinit.simulate.symbolic.hook_walk import divide
 from netinit.simulate.symbolic.match_sets import local, make_spaces
-from netinit.simulate.symbolic.partition import compare, compare_parts
-from netinit.simulate.symbolic.regions import in_states, marked, nothing, valued
-from netinit.simulate.symbolic.space import OUTBOUND, CtState, Dim
+from netinit.simulate.symbolic.partition import Part, Partition, compare, compare_parts
+from netinit.simulate.symbolic.regions import everything, in_states, marked, nothing, valued, within
+from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, CtState, Dim, make_space
 from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN
 
 SETS_BIT_1 = "-j MARK --set-xmark 0x1/0x1"
@@ -142,3 +145,82 @@ def test_what_a_rule_wrote_before_tracking_is_no_destination_that_nat_translated
     (space,) = [one for one in make_spaces([{IPV4: ruleset}], {IPV4: around(IPV4)}, free=False) if one.direction == OUTBOUND]
     asked = in_states(space, (CtState.NEW,)) & valued(space, Dim.PROTOCOL, "tcp") - local(space, Dim.DESTINATION)
     assert {part.fate for part in divide(space, ruleset).parts if part.region & asked} == {fate}
+
+
+TWO_DEVICES = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")), ("net1", number_of("10.1.0.2"))))
+OUT, IN = (make_space(direction, TWO_DEVICES, set(), {"br0"}, free=True) for direction in (OUTBOUND, INBOUND))
+
+
+def differ(space, one, other, *, fates=(SENT, SENT)):
+    """The packets of a space for which two conditions, or two fates, differ."""
+    parts = [Part(everything(space), fate, Condition(**given), ()) for fate, given in zip(fates, (one, other), strict=True)]
+    found = compare_parts(everything(space), *parts)
+    assert found == compare_parts(everything(space), *parts[::-1])
+    return found
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("redirect_port", 1), ("transparent", True), ("policy_routed", True), ("zone", 1), ("reply_zone", 1), ("has_vague_marks", True), ("mark", MarkBits(flip=1)),
+    ("connection_mark", MarkBits(connection=FULL_MASK, flip=2)), ("destination", None), ("source", None), ("destination_port", None), ("state", "OTHER"), ("out_interface", "eth9"),
+])  # fmt: skip
+def test_each_thing_that_packets_end_with_makes_a_difference(name, value):
+    kept = {"out_interface": KEPT} if name == "out_interface" else {}
+    whole = everything(OUT)
+    assert differ(OUT, kept, {name: value}) == (whole - marked(OUT, "mark", 1, FULL_MASK) if name == "mark" else whole)
+    if name != "has_vague_marks":
+        assert differ(OUT, {name: value}, {name: value}) == nothing(OUT)
+    assert differ(OUT, {}, {name: value}, fates=(DROPPED, DROPPED)) == nothing(OUT), "it is gone"
+
+
+@pytest.mark.parametrize(("name", "value", "same"), [
+    ("destination", 7, within(OUT, Dim.DESTINATION, [(7, 7)])), ("source", 7, within(OUT, Dim.SOURCE, [(7, 7)])),
+    ("destination_port", 7, within(OUT, Dim.DESTINATION_PORT, [(7, 7)])), ("state", "UNTRACKED", valued(OUT, Dim.STATE, "UNTRACKED")),
+])  # fmt: skip
+def test_what_began_as_another_packet_ends_is_no_difference(name, value, same):
+    assert differ(OUT, {}, {name: value}) == everything(OUT) - same
+    if name != "state":
+        assert differ(OUT, {name: 8}, {name: value}) == everything(OUT)
+
+
+def test_a_packet_that_keeps_its_device_differs_from_one_that_gets_another():
+    assert differ(OUT, {"out_interface": KEPT}, {"out_interface": "net1"}) == everything(OUT) - valued(OUT, Dim.INTERFACE, "net1")
+
+
+@pytest.mark.parametrize(("other", "same"), [
+    (number_of("10.1.0.2"), valued(IN, Dim.INTERFACE, "net1")), (number_of("10.9.9.9"), nothing(IN)),
+    (None, valued(IN, Dim.INTERFACE, "br0") | valued(IN, Dim.INTERFACE, IN.dimension(Dim.INTERFACE).values[-1])),
+    (KEPT, valued(IN, Dim.INTERFACE, "eth0") & within(IN, Dim.DESTINATION, [(number_of("10.0.0.2"),) * 2]) | valued(IN, Dim.INTERFACE, "net1") & within(IN, Dim.DESTINATION, [(number_of("10.1.0.2"),) * 2])),
+])  # fmt: skip
+def test_the_address_of_the_device_where_a_packet_came_in_is_compared_device_by_device(other, same):
+    assert differ(IN, {"destination": PRIMARY}, {"destination": other}) == everything(IN) - same
+
+
+def test_marks_differ_for_the_packets_that_began_with_such_marks():
+    kinds = [MarkBits(packet=one, connection=two, flip=three) for one in (0, 1, 3) for two in (0, 2, 3) for three in (0, 1)]
+    points = {(mark, other): marked(OUT, "mark", mark, FULL_MASK) & marked(OUT, "connection mark", other, FULL_MASK) for mark in range(4) for other in range(4)}
+    for one, other in product(kinds, repeat=2):
+        ends = {(mark, also): [(mark & bits.packet) ^ (also & bits.connection) ^ bits.flip for bits in (one, other)] for mark, also in points}
+        wanted = {point for point, (first, second) in ends.items() if first != second}
+        found = differ(OUT, {"mark": one}, {"mark": other})
+        told = {point for point, region in points.items() if region & found}
+        mixed = one.packet ^ other.packet, one.connection ^ other.connection
+        assert told <= wanted
+        assert told == wanted if (mixed[0] & mixed[1]).bit_count() <= 1 else bool(told) == bool(wanted), (one, other)
+
+
+@pytest.mark.parametrize(("fate", "vague", "known"), [(UNKNOWN, False, False), (SENT, True, True), (SENT, False, None)])
+def test_what_is_not_known_may_differ_from_itself(fate, vague, known):
+    one = Partition(OUT, (Part(everything(OUT), fate, Condition(has_vague_marks=vague), ()),))
+    assert [(found.region, found.known) for found in compare(one, one)] == ([] if known is None else [(everything(OUT), known)])
+    other = Partition(OUT, (Part(everything(OUT), DROPPED, Condition(), ()),))
+    assert [(found.region, found.known) for found in compare(one, other)] == [(everything(OUT), True)]
+    assert [found.known for found in compare(other, one)] == [True]
+
+
+def test_each_pair_of_parts_is_a_difference_of_its_own():
+    tcp, udp, rest = (valued(OUT, Dim.PROTOCOL, name) for name in OUT.dimension(Dim.PROTOCOL).values)
+    hits = [RuleHit("OUTPUT", "nat", "OUTPUT", (LoadedRule(at, "", Rule(target=WriteDestination(text=""))),)) for at in (1, 2)]
+    before = Partition(OUT, (Part(tcp, SENT, Condition(), (hits[0],)), Part(udp, SENT, Condition(), (hits[1],)), Part(rest, SENT, Condition(zone=1), ())))
+    after = Partition(OUT, (Part(tcp | udp, SENT, Condition(zone=1), ()), Part(rest, SENT, Condition(zone=1), ())))
+    found = [(one.region, one.before.path, one.after.region) for one in compare(before, after)]
+    assert found == [(tcp, (hits[0],), tcp | udp), (udp, (hits[1],), tcp | udp)]

@@ -9,9 +9,9 @@ import pytest
 from core import IPV4, Options, Packet, Surroundings, load_plan, number_of, plan, simulate
 from netinit.rules.marking_targets import LogTarget
 from netinit.rules.model import Rule
-from netinit.rules.targets import Drop
+from netinit.rules.targets import Drop, Redirect
 from netinit.simulate.ruleset import LoadedRule
-from netinit.simulate.trace import DELIVERED, DROPPED, SENT, UNKNOWN, VANISHED, TraceStep
+from netinit.simulate.trace import DELIVERED, DROPPED, FORWARDED, REFUSED, SENT, UNKNOWN, VANISHED, TraceStep
 from netinit.simulate.trace_alignment import (
     AS_KNOWN,
     BOTH,
@@ -102,6 +102,7 @@ def test_nat_that_is_not_asked_again_agrees_if_the_packet_goes_where_it_was_pred
     observed, trace = as_predicted()
     folded = align(replace(observed, steps=()), trace)
     assert (folded.agrees, folded.notes) == (True, (AS_KNOWN,))
+    assert [(line.place, kind) for line, kind in folded.lines] == [(one.place, PREDICTED_ONLY) for one in observed.steps]
     elsewhere = align(replace(observed, steps=(), last=packet(443), fate=SENT), trace)
     assert elsewhere.agrees is False
 
@@ -127,7 +128,9 @@ def test_where_nothing_is_predicted_and_where_events_are_lost_nobody_is_wrong():
     assert (unknown.agrees, unknown.notes) == (None, ("this was not predicted: it is Tuesday",))
     lossy = align(trace_observed(observed.first, observed.last, observed.fate, observed.steps[:1], whole=False), trace)
     assert lossy.agrees is None
-    assert "lost" in lossy.notes[0]
+    assert lossy.notes == ("some events of the kernel were lost, so that this is not the whole way",)
+    for found, kinds in ((unknown, [KERNEL_ONLY] * 3), (lossy, [BOTH, PREDICTED_ONLY, PREDICTED_ONLY])):
+        assert [(line.place, kind) for line, kind in found.lines] == [(one.place, kind) for one, kind in zip(observed.steps, kinds, strict=True)]
 
 
 def test_a_rule_that_may_hold_and_only_looks_need_not_be_met():
@@ -151,3 +154,80 @@ def test_rules_are_found_by_table_chain_and_number():
     assert [*found] == [*range(1, len(RULES.tables["nat"]["ISTIO_OUTPUT"].rules) + 1)]
     assert found[1] is RULES.tables["nat"]["ISTIO_OUTPUT"].rules[0]
     assert rules_of(RULES, "nat", "nowhere") == rules_of(RULES, "nowhere", "ISTIO_OUTPUT") == {}
+
+
+@pytest.mark.parametrize(("fate", "changes", "said"), [
+    (DELIVERED, {}, "direct: arrives at 1.2.3.4:22"), (FORWARDED, {"out_interface": "eth1"}, "direct: is forwarded to 1.2.3.4:22 through eth1"),
+    (SENT, {"out_interface": "eth1", "destination_port": 0}, "direct: goes out to 1.2.3.4 through eth1"), (DROPPED, {}, "dropped"),
+])  # fmt: skip
+def test_an_end_without_a_rule_is_said_with_its_place(fate, changes, said):
+    first = packet(22)
+    assert describe_end(trace_observed(first, first.replace(**changes), fate, ())) == said
+
+
+def test_a_drop_by_a_policy_or_by_a_rule_of_ours_says_what_it_was_by():
+    observed, _ = as_predicted(22)
+    last = observed.steps[-1]
+    assert describe_end(replace(observed, fate=DROPPED)) == f"dropped by {last.table} {last.chain}, rule {last.rule.number}"
+    policy = TraceStep("OUTPUT", "the policy is DROP", "filter", "OUTPUT")
+    assert describe_end(replace(observed, fate=DROPPED, steps=(*observed.steps, policy))) == "dropped"
+
+
+def test_a_capture_is_the_last_one_that_the_packet_met():
+    observed, _ = as_predicted()
+    captures = [replace(one, rule=replace(one.rule, rule=Rule(target=Redirect(port=port)))) for one, port in zip(observed.steps, (1, 2), strict=False)]
+    for steps, port in ((captures, 2), (captures[::-1], 1), ([*captures, foreign()], 2), ([*captures, observed.steps[0]], 2)):
+        found = trace_observed(observed.first, observed.last, observed.fate, tuple(steps))
+        assert (found.redirect_port, found.reason) == (port, "")
+
+
+@pytest.mark.parametrize(("predicted", "seen", "agrees"), [
+    (REFUSED, DROPPED, True), (DROPPED, DROPPED, True), (DROPPED, VANISHED, False), (REFUSED, VANISHED, False), (SENT, FORWARDED, False), (FORWARDED, FORWARDED, True),
+])  # fmt: skip
+def test_what_ends_by_a_rule_ends_alike_whether_its_sender_is_told(predicted, seen, agrees):
+    observed, trace = as_predicted(22)
+    found = align(replace(observed, fate=seen), replace(trace, fate=predicted, decider=trace.hits[-1]))
+    kernel = {REFUSED: DROPPED}.get(predicted, predicted)
+    assert (found.agrees, found.differences) == (agrees, () if agrees else (f"predicted: {kernel}; the kernel: {seen}",))
+
+
+@pytest.mark.parametrize(("changes", "agrees"), [({"destination": None}, True), ({"destination": number_of("1.2.3.5")}, False), ({"destination_port": 23}, False)])
+@pytest.mark.parametrize("fate", [DELIVERED, SENT, FORWARDED, DROPPED])
+def test_the_ends_of_what_arrives_are_compared_where_they_are_known(changes, agrees, fate):
+    observed, trace = as_predicted(22)
+    found = align(replace(observed, fate=fate), replace(trace, fate=fate, decider=trace.hits[-1], last=trace.last.replace(**changes)))
+    assert found.agrees is (agrees or fate == DROPPED)
+
+
+def test_nothing_but_rules_of_nat_may_be_missed_where_nat_is_not_asked_again():
+    observed, trace = as_predicted()
+    other = replace(trace.hits[0], table="filter")
+    for met, expected, agrees in (((), (), True), ((other,), (other,), True), ((), (other,), False), (observed.steps[:1], (), False)):
+        found = align(replace(observed, steps=met), replace(trace, steps=(*trace.steps, *expected)))
+        assert (found.agrees, found.notes) == (agrees, (AS_KNOWN,) if agrees else ())
+
+
+def test_rules_of_each_backend_are_laid_beside_those_that_were_expected_of_it():
+    observed, trace = as_predicted()
+    nft, legacy = ([replace(one, source=source) for one in observed.steps] for source in ("nft", "legacy"))
+    expected = [step for pair in zip(nft, legacy, strict=True) for step in pair]
+    found = align(replace(observed, steps=(*legacy, *nft)), replace(trace, steps=tuple(expected)))
+    assert [(line.source, kind) for line, kind in found.lines] == [("legacy", BOTH)] * 3 + [("nft", BOTH)] * 3
+    lacking = align(replace(observed, steps=tuple(nft)), replace(trace, steps=tuple(expected)))
+    assert [(line.source, kind) for line, kind in lacking.lines if line.source == "legacy"] == [("legacy", PREDICTED_ONLY)] * 3
+
+
+def test_rules_of_tables_that_the_kernel_does_not_report_and_that_do_not_match_are_not_expected():
+    observed, trace = as_predicted()
+    more = (replace(trace.hits[0], table="ip theirs"), replace(trace.hits[0], holds=False), replace(trace.hits[0], rule=None, holds=None))
+    found = align(observed, replace(trace, steps=(*more, *trace.steps)))
+    assert (found.agrees, [line.place for line, _ in found.lines]) == (True, [one.place for one in observed.steps])
+
+
+def test_what_was_predicted_stands_before_the_rule_that_was_met_after_it():
+    observed, trace = as_predicted()
+    found = align(replace(observed, steps=observed.steps[-1:]), trace)
+    assert [(line.place, kind) for line, kind in found.lines] == [(one.place, kind) for one, kind in zip(observed.steps, (PREDICTED_ONLY, PREDICTED_ONLY, BOTH), strict=True)]
+    assert {line.outcome for line, _ in found.lines} == {""}
+    ends = align(replace(observed, steps=(foreign(), *observed.steps[:1])), trace)
+    assert [kind for _, kind in ends.lines] == [FOREIGN, BOTH, PREDICTED_ONLY, PREDICTED_ONLY]
