@@ -51,6 +51,8 @@ def read(objects, family=IPV4):
         ("ip saddr . tcp dport { 10.0.0.1 . 80 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
         ("tcp dport . ip saddr { 80 . 10.0.0.1 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
         ("meta mark . tcp sport { 1 . 9 } drop", "-p tcp -m mark --mark 0x1 -m tcp --sport 9 -j DROP"),
+        ('ip saddr { 10.0.0.1 comment "x", 10.0.0.2 timeout 1h expires 59m } accept', "-s 10.0.0.1/32 | -s 10.0.0.2/32 -j ACCEPT"),
+        ('tcp dport vmap { 80 comment "x" : drop }', "-p tcp -m tcp --dport 80 -j DROP"),
         ("ip daddr . udp dport vmap { 10.0.0.1 . 53 : drop }", "-d 10.0.0.1/32 -p udp -m udp --dport 53 -j DROP"),
         ("ip saddr . tcp dport != { 10.0.0.1 . 80 } drop", "-p tcp [not payload 1 12, payload 2 2 in the set __set0] -j DROP"),
         ('xt target "TEE"', "-j TEE [...]"), ('xt match "owner" accept', "-m owner [...] -j ACCEPT"),

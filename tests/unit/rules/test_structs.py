@@ -114,6 +114,17 @@ def test_ports_are_of_a_protocol_with_ports_and_a_comment_is_no_match():
     assert decode_match("comment", 0, b"why not\0rest", "", IPV4) == ([], "why not")
 
 
+@pytest.mark.parametrize(
+    ("match", "values"),
+    [
+        (Owner(kind="uid", first=5, last=9), (5, 9, 0, 0, 1, 0)), (Owner(kind="gid", first=5, last=9, negated=True), (0, 0, 5, 9, 2, 2)),
+        (Owner(kind="uid", first=0, last=FULL_MASK), (0, 0, 0, 0, 4, 0)),
+    ],
+)  # fmt: skip
+def test_an_owner_s_struct_is_empty_where_it_asks_for_nothing_since_iptables_compares_all_its_bytes(match, values):
+    assert match.struct() == ("owner", 1, pack("=4I2B", *values).ljust(24, b"\0"))
+
+
 ZONE = "=2H2I"
 
 
