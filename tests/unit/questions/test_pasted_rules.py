@@ -323,6 +323,17 @@ def test_what_iptables_l_prints_is_refused_as_that_in_the_place_of_manifests(tex
         refuse_as_rules("d6.txt", text, "FILE")
 
 
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        (save(), "the output of iptables-save"), (listed(), "the output of iptables -S"), (commands(), "commands of iptables"), (commands("ip6tables"), "commands of iptables"),
+        (native(), "the output of nft list"), ('{"nftables": []}', "the output of nft -j list"), (L, "the output of iptables -L"), ("hello", ""),
+    ],
+)  # fmt: skip
+def test_rules_in_the_place_of_something_else_are_named_as_what_printed_them(text, form):
+    assert name_form(text) == form
+
+
 def test_manifests_that_contain_rules_are_manifests():
     text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: rules}}\ndata:\n  rules: |\n{indented(save())}"
     assert name_form(text) == ""
