@@ -35,3 +35,12 @@ def test_pods_whose_rules_differ_in_names_alone_share_one_division_and_those_of_
     assert replace(rules, names={"--proxy-uid": "runAsUser"}).partitions is rules.partitions
     assert replace(rules, surroundings=dict(rules.surroundings)).partitions is not rules.partitions
     assert replace(rules, interfaces=frozenset(("eth7",))).partitions is not rules.partitions
+
+
+def test_rules_on_another_host_are_there_whichever_address_is_first():
+    rules = find_planned(Options(outbound_cidrs="*"), pod_ip=("10.1.1.1", "fd00::1")).rules
+    assert (rules.ipv4_first is not None) is (rules.made_by.ipv6 == "on")
+    open_case = find_planned(Options(outbound_cidrs="*")).rules
+    other = open_case.on_host(rules.surroundings, routes_known=True)
+    assert [(one.surroundings, one.routes_known) for one in (other, other.ipv4_first)] == [(rules.surroundings, True)] * 2
+    assert other.ipv4_first.rulesets is open_case.ipv4_first.rulesets

@@ -36,6 +36,8 @@ def read(objects, family=IPV4):
         ("ip daddr { 10.0.0.0/8, 192.0.2.1-192.0.2.3 } accept", "-d 10.0.0.0/8 | -d 192.0.2.1/32 | -d 192.0.2.2/31 -j ACCEPT"),
         ("meta skuid 1000-2000 accept", "-m owner --uid-owner 1000-2000 -j ACCEPT"),
         ("ct state new,established accept", "-m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"),
+        ("ct state { new, established } accept", "-m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"), ("ct state { new } accept", "-m conntrack --ctstate NEW -j ACCEPT"),
+        ("ct state != { new, invalid } drop", "-m conntrack ! --ctstate INVALID,NEW -j DROP"),
         ("tcp flags syn / fin,syn,rst,ack drop", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"),
         ("dup to 10.0.0.9", "-j [dup to 10.0.0.9]"),
         ('log prefix "x" group 2', '-j NFLOG --nflog-prefix "x" --nflog-group 2'),

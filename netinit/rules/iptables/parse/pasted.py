@@ -365,8 +365,6 @@ class _PastedReader:
             self._left_out += [text for _, text in self._skipped]
             self._skipped = []
             return
-        if self._hash_is_prompt:
-            before = before.lstrip("# ")
         if (before.split() or [""])[0] in _SCRIPT:
             raise wrong(number, f"{quote(line)}: a script is not followed; {FORM}")
         self._left_out += [text for _, text in self._skipped]
