@@ -8,7 +8,15 @@ import pytest
 
 from netinit.base.errors import ParseError
 from netinit.options import Options
-from netinit.questions.comparison import MAX_SHOWN, THIS_HOST, Compared, compare_all, compare_with_plan, render_text, to_object
+from netinit.questions.comparison import (
+    MAX_SHOWN,
+    THIS_HOST,
+    Compared,
+    compare_all,
+    compare_with_plan,
+    render_text,
+    to_object,
+)
 from netinit.questions.rule_sources import find_planned
 
 CHANGE = {"who": ["TCP outbound"], "before": "captured", "after": "direct", "because_before": "", "because_after": "no rule", "example": "TCP to 192.0.2.1:80"}

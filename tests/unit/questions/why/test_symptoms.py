@@ -234,7 +234,7 @@ def test_a_name_of_two_parts_is_one_of_a_namespace_that_is_given_even_with_nothi
 def test_a_name_is_asked_for_by_the_service_s_port_and_an_endpoint_s_address_by_the_pod_s():
     ports = "[{port: 80, targetPort: 8080, name: tcp-a}, {port: 8080, targetPort: 9090, name: tcp-b}]"
     slices = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}\nendpoints: [{addresses: [10.0.0.9]}]"
-    for to, said in (("db:8080", 'port 8080 (tcp-b) to 9090'), ("10.96.0.7:8080", 'port 8080 (tcp-b) to 9090'), ("10.0.0.9:8080", 'port 80 (tcp-a) to 8080')):
+    for to, said in (("db:8080", "port 8080 (tcp-b) to 9090"), ("10.96.0.7:8080", "port 8080 (tcp-b) to 9090"), ("10.0.0.9:8080", "port 80 (tcp-a) to 8080")):
         found = ask(workload(), service(ports, ", clusterIP: 10.96.0.7"), slices, DB, to=to)
         assert [step.text for step in found.steps if step.name == "service"] == [f"exists, with {said} of its pods"], found.text
 
