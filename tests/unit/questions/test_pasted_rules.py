@@ -21,6 +21,7 @@ from netinit.questions.pasted_comparison import compare_with_options, verify_dum
 from netinit.questions.pasted_rules import name_form, read_rules, refuse_as_rules
 from netinit.questions.why.asked import read_asked
 from netinit.rules.infer_options import find_other_values
+from netinit.rules.iptables.parse.pasted import read_pasted
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS
@@ -328,10 +329,27 @@ def test_what_iptables_l_prints_is_refused_as_that_in_the_place_of_manifests(tex
     [
         (save(), "the output of iptables-save"), (listed(), "the output of iptables -S"), (commands(), "commands of iptables"), (commands("ip6tables"), "commands of iptables"),
         (native(), "the output of nft list"), ('{"nftables": []}', "the output of nft -j list"), (L, "the output of iptables -L"), ("hello", ""),
+        ("\u2013A OUTPUT \u2013p tcp \u2013j RETURN", "the output of iptables -S"),
     ],
 )  # fmt: skip
 def test_rules_in_the_place_of_something_else_are_named_as_what_printed_them(text, form):
     assert name_form(text) == form
+
+
+@pytest.mark.parametrize(
+    ("rules", "table"),
+    [
+        ("-N X\n-A OUTPUT -p tcp -j X\n-A X -p tcp -j REDIRECT --to-ports 15001\n", "nat"), ("-A PREROUTING -p tcp -j TPROXY --on-port 1 --tproxy-mark 1\n", "mangle"),
+        ("-P PREROUTING ACCEPT\n-P OUTPUT ACCEPT\n-A OUTPUT -p tcp -j RETURN\n", "raw"), ("-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT ACCEPT\n", "filter"),
+        ("-A INPUT -p tcp -j REDIRECT --to-ports 15001\n-A FORWARD -p tcp -j RETURN\n", ""), ("-A OUTPUT -p tcp -j DROP\n-A OUTPUT -p udp -j REDIRECT --to-ports 1\n", ""),
+    ],
+)  # fmt: skip
+def test_rules_without_a_table_are_of_the_one_that_has_their_chains_and_targets(rules, table):
+    if table:
+        assert [*read_pasted(rules).listings[IPV4]] == [table]
+        return
+    with pytest.raises(ParseError, match="line 1: no line says which table this is"):
+        read_pasted(rules)
 
 
 def test_manifests_that_contain_rules_are_manifests():

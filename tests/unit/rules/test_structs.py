@@ -9,7 +9,7 @@ import pytest
 from netinit.base.net import FULL_MASK, IPV4, IPV6
 from netinit.rules.decoding.matches import decode_match
 from netinit.rules.decoding.targets import decode_target
-from netinit.rules.foreign_targets import Observe, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import Observe, Queue, UnknownTarget, Untrack
 from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
 from netinit.rules.matches.context import (
     AddressType,
@@ -146,6 +146,8 @@ ZONE = "=2H2I"
         (("LOG", 0), pack("=2B30s", 4, 0, b""), Observe(text="LOG")),
         (("NFLOG", 0), pack("=I4H64s", 0, 3, 1, 0, 0, b"x"), LogTarget(prefix="x", group=3)), (("NFLOG", 0), pack("=I4H64s", 0, 3, 0, 0, 0, b"x"), LogTarget(prefix="x", group=3)),
         (("NFLOG", 0), pack("=I4H64s", 9, 3, 1, 0, 0, b"x"), Observe(text="NFLOG")), (("NFLOG", 0), pack("=I4H64s", 0, 0, 1, 0, 0, b"x"), Observe(text="NFLOG")),
+        (("NFQUEUE", 0), pack("=H", 3), Queue(text="NFQUEUE --queue-num 3")), (("NFQUEUE", 1), pack("=2H", 0, 1), Queue(text="NFQUEUE --queue-num 0")),
+        (("NFQUEUE", 3), pack("=3H", 3, 4, 3), Queue(text="NFQUEUE --queue-balance 3:6 --queue-bypass --queue-cpu-fanout")), (("NFQUEUE", 3), pack("=3H", 3, 2, 1), Queue(text="NFQUEUE --queue-balance 3:4 --queue-bypass")),
         (("NFLOG", 0), pack("=I4H64s", 0, 3, 2, 0, 0, b"x"), Observe(text="NFLOG")), (("NFLOG", 0), pack("=I4H64s", 0, 3, 1, 1, 0, b"x"), Observe(text="NFLOG")),
         (("NFLOG", 0), pack("=I4H64s", 0, 3, 1, 0, 0, b""), Observe(text="NFLOG")), (("TEE", 1), b"", Observe(text="TEE", copies=True)), (("newer", 0), b"", None),
     ],

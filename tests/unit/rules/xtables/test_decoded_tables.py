@@ -72,6 +72,13 @@ def test_a_match_is_at_least_a_header_and_ends_before_the_target(version, size, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_rule_has_its_comment_whichever_of_its_matches_that_is(version):
+    comment, mark = extension("comment", 0, b"why not".ljust(256, b"\0")), extension("mark", 1, bytes(16))
+    for matches, text in (((comment, mark), "why not"), ((mark, comment), "why not"), ((mark,), "")):
+        assert decode_entry(entry(version, *matches), ENTRY_FORMS[version]).comment == text
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_counters_are_cleared_in_every_entry_and_nothing_else_is(version):
     chains = [
         EntryChain(name="INPUT", hook=1, entries=(entry(version, extension("comment", 0, b"x" * 8)), entry(version), entry(version))),
