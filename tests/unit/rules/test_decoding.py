@@ -13,7 +13,8 @@ from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
 from netinit.base.snapshot import ELEMENT_CATCHALL, INET, IP, SET_DYNAMIC, SET_MAP, NftElement, NftRule, NftSet
 from netinit.live.snapshot_rules import load_snapshot
-from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
+from netinit.rules.decoding.matches import decode_comparison
+from netinit.rules.decoding.registers import CONSTANT, Known, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, WriteDestination
@@ -22,7 +23,7 @@ from netinit.rules.matches.context import Mark, UnknownMatch
 from netinit.rules.matches.foreign import InSet
 from netinit.rules.matches.packet import Port
 from netinit.rules.model import Rule
-from netinit.rules.numbers import META_SKUID
+from netinit.rules.numbers import META_IIF, META_SKUID
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, expression
 from netinit.rules.targets import Reject, Return
@@ -211,6 +212,22 @@ def test_a_set_that_was_read_holds_what_it_holds_and_an_empty_one_nothing(elemen
     (rule,) = look_up(MARKS.replace(elements=elements), negated=negated)
     for mark in (0, 7, 9):
         assert matched(rule, sent(mark=mark)) is ((mark in marks) is not negated), (mark, rule.matches)
+
+
+ONE, TWO = (pack("=I", index) for index in (1, 2))
+DEVICE = Operand(source="meta", key=(META_IIF,), length=4)
+
+
+@pytest.mark.parametrize(
+    ("operand", "ranges", "names"),
+    [
+        (DEVICE, ((ONE, ONE),), ("lo",)), (DEVICE, ((ONE, ONE), (TWO, TWO)), ("lo", "eth0")), (DEVICE, ((ONE, TWO),), None), (DEVICE, ((ONE, ONE), (ONE, TWO)), None),
+        (DEVICE, ((pack("=I", 3),) * 2,), None), (DEVICE.replace(mask=ONE), ((ONE, ONE),), None),
+    ],
+)  # fmt: skip
+def test_a_device_is_told_by_its_index_if_it_is_there_and_nothing_else_is_asked_of_the_number(operand, ranges, names):
+    (match,) = decode_comparison(RegisterTest(operand=operand, ranges=ranges), Known(families=(IPV4,), devices={1: "lo", 2: "eth0"}))
+    assert getattr(match, "names", None) == names
 
 
 @pytest.mark.parametrize("negated", [False, True])

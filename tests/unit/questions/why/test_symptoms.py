@@ -239,6 +239,23 @@ def test_a_name_is_asked_for_by_the_service_s_port_and_an_endpoint_s_address_by_
         assert [step.text for step in found.steps if step.name == "service"] == [f"exists, with {said} of its pods"], found.text
 
 
+def test_a_client_s_connection_comes_from_its_own_address():
+    client = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "api", "namespace": "shop"}, "spec": {"containers": [{"name": "api"}]}}
+    excludes = workload(annotations='netinit.io/exclude-inbound-cidrs: "10.9.0.0/16"')
+    for address, verdict in (("10.9.1.2", "direct"), ("10.8.1.2", "captured")):
+        found = ask(excludes, json.dumps({**client, "status": {"podIP": address}}), client="api", port="8080")
+        assert [step.text.partition(":")[0] for step in found.steps if step.name == "rules"] == [verdict], found.text
+
+
+def test_a_query_is_asked_about_over_udp():
+    config = "proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"
+    spec = "dnsPolicy: None, dnsConfig: {nameservers: [10.96.0.10]}, containers: [{name: web, image: web}]"
+    for protocol, verdict in (("udp", "direct"), ("tcp", "captured")):
+        excludes = f"{config}, netinit.io/exclude-outbound-for-uids: '{protocol}:53:1-60000'"
+        found = ask(workload(spec, annotations=excludes), name="api.example.com")
+        assert [step.text.partition(":")[0] for step in found.steps if step.name == "rules"] == [verdict], found.text
+
+
 def test_names_of_objects_cannot_forge_lines():
     evil = "x\n✔ no cause found\x1b[2J"
     hostile = json.loads(json.dumps(yaml.safe_load(service())))
