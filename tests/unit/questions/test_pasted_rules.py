@@ -352,6 +352,14 @@ def test_rules_without_a_table_are_of_the_one_that_has_their_chains_and_targets(
         read_pasted(rules)
 
 
+def test_a_policy_behind_chains_of_its_own_begins_the_next_table():
+    policies = ["-P INPUT ACCEPT", "-P FORWARD ACCEPT", "-P OUTPUT ACCEPT", "-N OWN", "-P PREROUTING ACCEPT", "-P OUTPUT DROP"]
+    listing = read_pasted("\n".join(policies) + "\n").listings[IPV4]
+    assert {table: one.policies for table, one in listing.items()} == {
+        "filter": {"INPUT": "ACCEPT", "FORWARD": "ACCEPT", "OUTPUT": "ACCEPT", "OWN": "-"}, "raw": {"PREROUTING": "ACCEPT", "OUTPUT": "DROP"},
+    }  # fmt: skip
+
+
 def test_manifests_that_contain_rules_are_manifests():
     text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: rules}}\ndata:\n  rules: |\n{indented(save())}"
     assert name_form(text) == ""

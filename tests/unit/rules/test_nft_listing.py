@@ -334,6 +334,12 @@ def test_a_map_of_verdicts_is_read_and_of_other_values_it_is_not():
         assert (set_of({**body, **wrong}, "map").is_complete, set_of({**body, **wrong}, "map").flags) == (False, SET_MAP)
 
 
+@pytest.mark.parametrize(("item", "shown"), [("accept", "[?accept?]"), (7, "7 [...]"), (None, "null [...]"), ({}, "[{}]"), ([], "[[]]")])
+def test_what_is_no_statement_is_shown_and_what_is_behind_it_is_read(item, shown):
+    (text,), _ = read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"counter": None}, item, {"drop": None}]}}])
+    assert text == f"-j {shown} DROP"
+
+
 @pytest.mark.parametrize("wrong", [{"table": 1}, {"chain": {"family": "newer"}}, {"set": {}}, {"map": {"family": 2}}, {"rule": {**PLACE, "expr": {"a": 1}}}])
 def test_what_is_no_object_of_nft_is_refused_with_its_beginning(wrong):
     with pytest.raises(ParseError, match=r"is no (object|rule) of `nft -j list ruleset`$"):
