@@ -71,3 +71,14 @@ def test_queries_to_dockers_resolver_are_checked_before_dockers_own_rule(family)
     assert chain("raw ISTIO_OUTPUT_DNS", "--dns-servers", "127.0.0.11", family=family)[:2] == (untouched if family is IPV4 else zones("--zone-orig 1", to="")[:2])
     everywhere = ("--dns-servers", "127.0.0.11", "--capture-all-dns")
     assert not [rule for rule in chain("nat OUTPUT", *everywhere, family=family) if "127.0.0.11" in rule]
+
+
+def test_every_rule_says_what_it_is_for():
+    made = plan(Options.from_argv(["--redirect-dns", "--ipv6", "off", "-m", "TPROXY", "-b", "*", *FORWARDED], {}))
+    said = {(table.name, rule.comment) for table in made.tables for one in table.chains for rule in one.all_rules if rule.origin and "dns" in rule.origin.option}
+    assert {text for table, text in said if table == "raw"} == {
+        "DNS queries get zones of their own", "the proxy's own queries", "the proxy's answers to the application", "the application's queries",
+        "DNS queries from behind the pod are checked", "queries from behind the pod that go to the proxy's resolver",
+    }  # fmt: skip
+    assert {text for table, text in said if table == "nat"} == {"DNS queries are checked", "DNS queries go to the proxy's resolver", "DNS queries from behind the pod are checked"}
+    assert {text for table, text in said if table == "mangle"} == {"DNS queries from behind the pod are redirected instead"}

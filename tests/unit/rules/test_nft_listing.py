@@ -38,6 +38,7 @@ def read(objects, family=IPV4):
         ("ct state new,established accept", "-m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"),
         ("ct state { new, established } accept", "-m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"), ("ct state { new } accept", "-m conntrack --ctstate NEW -j ACCEPT"),
         ("ct state != { new, invalid } drop", "-m conntrack ! --ctstate INVALID,NEW -j DROP"),
+        ("meta l4proto icmpv6 drop", "-p ipv6-icmp -j DROP"), ("meta l4proto sctp drop", "-p sctp -j DROP"),
         ("tcp flags syn / fin,syn,rst,ack drop", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"),
         ("dup to 10.0.0.9", "-j [dup to 10.0.0.9]"),
         ('log prefix "x" group 2', '-j NFLOG --nflog-prefix "x" --nflog-group 2'),
