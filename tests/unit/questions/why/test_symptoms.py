@@ -247,6 +247,15 @@ def test_a_client_s_connection_comes_from_its_own_address():
         assert [step.text.partition(":")[0] for step in found.steps if step.name == "rules"] == [verdict], found.text
 
 
+def test_of_many_mistakes_in_a_manifest_the_first_are_told_and_the_others_counted():
+    names = [f"traffic.sidecar.istio.io/excludeOutboundPort{letter}" for letter in "abcdefg"]
+    misplaced = ', annotations: {traffic.sidecar.istio.io/excludeOutboundPorts: "1"}'
+    found = ask(workload(annotations=", ".join(f'{name}: "1"' for name in names), top=misplaced))
+    steps = [step for step in found.steps if step.name == "manifest"]
+    assert [(step.outcome, step.code) for step in steps[:5]] == [("failed", "NI106")] * 5
+    assert [(step.outcome, step.about, step.text) for step in steps[5:]] == [("unknown", 'Deployment "shop/web"', "1 more of 6 findings is not examined")]
+
+
 def test_a_query_is_asked_about_over_udp():
     config = "proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"
     spec = "dnsPolicy: None, dnsConfig: {nameservers: [10.96.0.10]}, containers: [{name: web, image: web}]"
@@ -254,6 +263,7 @@ def test_a_query_is_asked_about_over_udp():
         excludes = f"{config}, netinit.io/exclude-outbound-for-uids: '{protocol}:53:1-60000'"
         found = ask(workload(spec, annotations=excludes), name="api.example.com")
         assert [step.text.partition(":")[0] for step in found.steps if step.name == "rules"] == [verdict], found.text
+        assert ("the proxy handles TCP only, so the mesh does nothing to UDP" in found.text) is (verdict == "direct"), found.text
 
 
 def test_names_of_objects_cannot_forge_lines():
