@@ -335,6 +335,13 @@ def test_a_map_of_verdicts_is_read_and_of_other_values_it_is_not():
         assert (set_of({**body, **wrong}, "map").is_complete, set_of({**body, **wrong}, "map").flags) == (False, SET_MAP)
 
 
+@pytest.mark.parametrize("verdict", [{}, [], 7, "drop", None])
+def test_an_element_of_a_map_whose_verdict_is_none_is_not_understood(verdict):
+    listed = {"vmap": {"key": {"payload": {"protocol": "tcp", "field": "dport"}}, "data": {"set": [[80, verdict]]}}}
+    (text,), _ = read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [listed]}}])
+    assert text.startswith("-j ["), text
+
+
 @pytest.mark.parametrize(("item", "shown"), [("accept", "[?accept?]"), (7, "7 [...]"), (None, "null [...]"), ({}, "[{}]"), ([], "[[]]")])
 def test_what_is_no_statement_is_shown_and_what_is_behind_it_is_read(item, shown):
     (text,), _ = read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"counter": None}, item, {"drop": None}]}}])

@@ -256,6 +256,13 @@ def test_of_many_mistakes_in_a_manifest_the_first_are_told_and_the_others_counte
     assert [(step.outcome, step.about, step.text) for step in steps[5:]] == [("unknown", 'Deployment "shop/web"', "1 more of 6 findings is not examined")]
 
 
+@pytest.mark.parametrize(("interface", "outcome"), [("net1", "failed"), ("", "unknown"), ("eth0", "unknown")])
+def test_what_ends_the_capture_of_a_second_network_is_said_wherever_a_connection_comes_in(interface, outcome):
+    found = ask(workload(annotations="k8s.v1.cni.cncf.io/networks: storage"), client="192.168.5.7", port="8080", interface=interface)
+    (step,) = [step for step in found.steps if step.code == "NI315"]
+    assert (step.outcome, step.remedy) == (outcome, "add net1 to annotation traffic.sidecar.istio.io/excludeInterfaces"), found.text
+
+
 def test_a_query_is_asked_about_over_udp():
     config = "proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"
     spec = "dnsPolicy: None, dnsConfig: {nameservers: [10.96.0.10]}, containers: [{name: web, image: web}]"
