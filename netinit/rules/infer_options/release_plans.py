@@ -200,9 +200,9 @@ def _tables(rules: Rules, inserted: dict[tuple[str, str], tuple[Rule, ...]]) -> 
 
 def _undo_protocols(rules: Rules) -> None:
     jump = Jump(chain=ISTIO_OUTPUT)
-    excluded = [rule for rule in rules[NAT, ISTIO_OUTPUT] if rule.origin and rule.origin.option == "exclude_outbound_ports"]
-    over_udp = [rule for rule in excluded if any(isinstance(match, Port) and match.protocol == "udp" for match in rule.matches)]
-    rules[NAT, ISTIO_OUTPUT] = [rule.replace(paired=False) for rule in rules[NAT, ISTIO_OUTPUT] if rule not in over_udp]
+    outbound = rules[NAT, ISTIO_OUTPUT]
+    over_udp = [rule for rule in outbound if any(isinstance(match, Port) and match.protocol == "udp" for match in rule.matches)]
+    rules[NAT, ISTIO_OUTPUT] = [rule.replace(paired=False) for rule in outbound if rule not in over_udp]
     for index, rule in enumerate(rules[NAT, OUTPUT]):
         if rule.target == jump and not rule.matches:
             rules[NAT, OUTPUT][index] = rule.replace(matches=(TCP,))

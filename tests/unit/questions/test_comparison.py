@@ -8,7 +8,15 @@ import pytest
 
 from netinit.base.errors import ParseError
 from netinit.options import Options
-from netinit.questions.comparison import MAX_SHOWN, THIS_HOST, compare_with_plan, render_text
+from netinit.questions.comparison import (
+    MAX_SHOWN,
+    THIS_HOST,
+    Compared,
+    compare_all,
+    compare_with_plan,
+    render_text,
+    to_object,
+)
 from netinit.questions.rule_sources import find_planned
 
 CHANGE = {"who": ["TCP outbound"], "before": "captured", "after": "direct", "because_before": "", "because_after": "no rule", "example": "TCP to 192.0.2.1:80"}
@@ -57,3 +65,13 @@ def test_live_rules_are_compared_with_the_plan_of_the_options_that_they_should_h
     assert pair.before.rules.rulesets == wanted.rules.rulesets
     with pytest.raises(ParseError, match="the rules do not show any: give them, or the pod with --pod"):
         compare_with_plan(replace(there, rules=replace(there.rules, options={}, wanted=None)), known=known)
+
+
+@pytest.mark.parametrize(("sides", "result"), [(("before",), "only before"), (("after",), "only after")])
+def test_a_pod_that_is_on_one_side_alone_has_no_packets_to_compare(sides, result):
+    there = find_planned(Options.from_argv(["-i", "*", "--ipv6", "on"]))
+    report = compare_all([Compared("web", **{"before": None, "after": None, **dict.fromkeys(sides, there)})])
+    (found,) = report.to_object()["compared"]
+    assert (found["result"], found["families"], found["differences"]) == (result, [], [])
+    assert to_object(report.pairs[0]) == found
+    assert str(report.text).splitlines()[0].endswith(f" web: {result}")

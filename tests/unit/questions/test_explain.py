@@ -120,6 +120,18 @@ def test_native_rules_of_istio_are_those_of_its_own_backend():
     assert without_nat(source.facts)
 
 
+def test_containers_with_the_same_answer_are_named_together_above_it():
+    pod = injected("r.example/netinit:1", "--exclude-outbound-for-uids", "tcp:*:9", program=("istio-iptables",))
+    users = {"app": 7, "log": 8, "db": 9, "istio-proxy": 1337}
+    pod["spec"]["containers"] = [{"name": name, "image": "i", "securityContext": {"runAsUser": uid}} for name, uid in users.items()]
+    report = explain_connection([find_planned(facts=read_object(pod), pod_ip=("10.1.1.1",))], Question(to="192.0.2.1", to_port="80"))
+    lines = report.text.splitlines()
+    heads = [at for at, line in enumerate(lines) if line.startswith("container")]
+    assert [lines[at] for at in heads] == ['containers "app", "log":', 'container "db":']
+    assert [lines[at + 1].partition(":")[0] for at in heads] == ["captured", "direct"]
+    assert [lines[at - 1] for at in heads[1:]] == [""], "a blank line stands between the answers"
+
+
 def changes_of(facts, question):
     (answered,) = explain_connection([find_planned(facts=facts)], question).answers
     return [change for change, _ in answered.answer.changes]

@@ -21,6 +21,7 @@ from netinit.questions.pasted_comparison import compare_with_options, verify_dum
 from netinit.questions.pasted_rules import name_form, read_rules, refuse_as_rules
 from netinit.questions.why.asked import read_asked
 from netinit.rules.infer_options import find_other_values
+from netinit.rules.iptables.parse.pasted import read_pasted
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import BUILTIN_CHAINS
@@ -268,6 +269,9 @@ REFUSALS = {
     "a table twice": (listed() + save(), "line 28: the table nat of IPv4 is there twice; give one state of it"),
     "which table": ("-N X\n-A X -p tcp -j RETURN\n", "line 1: no line says which table this is: put the command above it, such as `iptables -t nat -S`"),
     "a variable of a shell": (commands().replace("15001", "${PORT}"), 'line 12: "${PORT}": the value of a shell\'s variable is not known; ' + SAVE),
+    "a rule that is replaced": (commands() + "iptables -t nat -R OUTPUT 1 -j RETURN\n", "line 23: -R is not followed; " + SAVE),
+    "a chain that is renamed": (commands() + "iptables -t nat --rename-chain ISTIO_OUTPUT OLD\n", "line 23: --rename-chain is not followed; " + SAVE),
+    "a rule that is checked before": ("iptables -t nat -C OUTPUT -j RETURN || iptables -t nat -A OUTPUT -j RETURN\n", "line 1: -C is not followed; " + SAVE),
     "a loop": (commands() + "for port in 1 2; do\n", 'line 23: "for port in 1 2; do": a script is not followed; ' + SAVE),
     "XML": ("<iptables-rules version='1.0'>\n</iptables-rules>\n", "it is what iptables-xml prints; " + SAVE),
     "input of nft": ("add table ip nat\nadd rule ip nat OUTPUT accept\n", "it is input for nft, and not what is in force; give what `nft list ruleset` prints"),
@@ -318,6 +322,42 @@ def test_rules_are_read_up_to_a_limit(monkeypatch):
 def test_what_iptables_l_prints_is_refused_as_that_in_the_place_of_manifests(text):
     with pytest.raises(OptionError, match=r"holds rules \(the output of iptables -L\); cannot be read: give what `iptables-save` prints"):
         refuse_as_rules("d6.txt", text, "FILE")
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        (save(), "the output of iptables-save"), (listed(), "the output of iptables -S"), (commands(), "commands of iptables"), (commands("ip6tables"), "commands of iptables"),
+        (native(), "the output of nft list"), ('{"nftables": []}', "the output of nft -j list"), (L, "the output of iptables -L"), ("hello", ""),
+        ("\u2013A OUTPUT \u2013p tcp \u2013j RETURN", "the output of iptables -S"),
+    ],
+)  # fmt: skip
+def test_rules_in_the_place_of_something_else_are_named_as_what_printed_them(text, form):
+    assert name_form(text) == form
+
+
+@pytest.mark.parametrize(
+    ("rules", "table"),
+    [
+        ("-N X\n-A OUTPUT -p tcp -j X\n-A X -p tcp -j REDIRECT --to-ports 15001\n", "nat"), ("-A PREROUTING -p tcp -j TPROXY --on-port 1 --tproxy-mark 1\n", "mangle"),
+        ("-P PREROUTING ACCEPT\n-P OUTPUT ACCEPT\n-A OUTPUT -p tcp -j RETURN\n", "raw"), ("-P INPUT ACCEPT\n-P FORWARD DROP\n-P OUTPUT ACCEPT\n", "filter"),
+        ("-A INPUT -p tcp -j REDIRECT --to-ports 15001\n-A FORWARD -p tcp -j RETURN\n", ""), ("-A OUTPUT -p tcp -j DROP\n-A OUTPUT -p udp -j REDIRECT --to-ports 1\n", ""),
+    ],
+)  # fmt: skip
+def test_rules_without_a_table_are_of_the_one_that_has_their_chains_and_targets(rules, table):
+    if table:
+        assert [*read_pasted(rules).listings[IPV4]] == [table]
+        return
+    with pytest.raises(ParseError, match="line 1: no line says which table this is"):
+        read_pasted(rules)
+
+
+def test_a_policy_behind_chains_of_its_own_begins_the_next_table():
+    policies = ["-P INPUT ACCEPT", "-P FORWARD ACCEPT", "-P OUTPUT ACCEPT", "-N OWN", "-P PREROUTING ACCEPT", "-P OUTPUT DROP"]
+    listing = read_pasted("\n".join(policies) + "\n").listings[IPV4]
+    assert {table: one.policies for table, one in listing.items()} == {
+        "filter": {"INPUT": "ACCEPT", "FORWARD": "ACCEPT", "OUTPUT": "ACCEPT", "OWN": "-"}, "raw": {"PREROUTING": "ACCEPT", "OUTPUT": "DROP"},
+    }  # fmt: skip
 
 
 def test_manifests_that_contain_rules_are_manifests():

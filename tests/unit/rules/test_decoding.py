@@ -13,16 +13,20 @@ from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.base.netlink_attributes import MalformedError, attributes_of, split_attributes, write_attribute
 from netinit.base.snapshot import ELEMENT_CATCHALL, INET, IP, SET_DYNAMIC, SET_MAP, NftElement, NftRule, NftSet
 from netinit.live.snapshot_rules import load_snapshot
-from netinit.rules.decoding.registers import CONSTANT, Operand, Registers, RegisterTest
+from netinit.rules.decoding.matches import decode_comparison
+from netinit.rules.decoding.registers import CONSTANT, Known, Operand, Registers, RegisterTest
 from netinit.rules.decoding.targets import _nat_range
 from netinit.rules.expressions.rule_reader import References, decode_rule
 from netinit.rules.foreign_targets import DestinationNat, Observe, SourceNat, UnknownTarget, WriteDestination
 from netinit.rules.iptables.parse import normalise, normalise_rule
-from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.numbers import META_SKUID
+from netinit.rules.matches.context import Mark, UnknownMatch
+from netinit.rules.matches.foreign import InSet
+from netinit.rules.matches.packet import Port
+from netinit.rules.model import Rule
+from netinit.rules.numbers import META_IIF, META_SKUID
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, expression
-from netinit.rules.targets import Reject
+from netinit.rules.targets import Reject, Return
 from netinit.rules.xtables.decoded_tables import decode_table
 from netinit.simulate.one_packet import TRUTHS, OnePacket
 from netinit.simulate.stand_ins import stand_in
@@ -208,6 +212,30 @@ def test_a_set_that_was_read_holds_what_it_holds_and_an_empty_one_nothing(elemen
     (rule,) = look_up(MARKS.replace(elements=elements), negated=negated)
     for mark in (0, 7, 9):
         assert matched(rule, sent(mark=mark)) is ((mark in marks) is not negated), (mark, rule.matches)
+
+
+ONE, TWO = (pack("=I", index) for index in (1, 2))
+DEVICE = Operand(source="meta", key=(META_IIF,), length=4)
+
+
+@pytest.mark.parametrize(
+    ("operand", "ranges", "names"),
+    [
+        (DEVICE, ((ONE, ONE),), ("lo",)), (DEVICE, ((ONE, ONE), (TWO, TWO)), ("lo", "eth0")), (DEVICE, ((ONE, TWO),), None), (DEVICE, ((ONE, ONE), (ONE, TWO)), None),
+        (DEVICE, ((pack("=I", 3),) * 2,), None), (DEVICE.replace(mask=ONE), ((ONE, ONE),), None),
+    ],
+)  # fmt: skip
+def test_a_device_is_told_by_its_index_if_it_is_there_and_nothing_else_is_asked_of_the_number(operand, ranges, names):
+    (match,) = decode_comparison(RegisterTest(operand=operand, ranges=ranges), Known(families=(IPV4,), devices={1: "lo", 2: "eth0"}))
+    assert getattr(match, "names", None) == names
+
+
+@pytest.mark.parametrize("negated", [False, True])
+@pytest.mark.parametrize(("mark", "port", "is_held"), [(9, 4, True), (9, 5, False), (7, 4, False), (7, 5, True), (8, 9, False)])
+def test_an_element_of_several_fields_holds_packets_that_have_all_of_them(mark, port, is_held, negated):
+    pairs = tuple([(Mark(value=value), Port(protocol="tcp", ports=(number,))) for value, number in ((9, 4), (7, 5))])
+    rule = Rule(matches=(InSet(text="a set", alternatives=pairs, negated=negated),), target=Return())
+    assert matched(rule, sent(mark=mark).replace(destination_port=port)) is (is_held is not negated)
 
 
 @pytest.mark.parametrize("held", [MARKS.replace(is_complete=False), MARKS.replace(flags=SET_DYNAMIC)])

@@ -13,6 +13,9 @@ from netinit.base.net import IPV4, IPV6, split_range
 from netinit.rules.decoding.matches import decode_match
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.matches.context import UnknownMatch
+from netinit.rules.packet_inputs import Packet
+from netinit.simulate.one_packet import OnePacket
+from netinit.simulate.stand_ins import stand_in
 
 RULES = [
     (IPV4, "-m iprange --src-range 10.0.0.5-10.2.3.4"), (IPV4, "-m iprange ! --dst-range 0.0.0.0-255.255.255.255"),
@@ -44,6 +47,14 @@ def test_several_questions_about_a_connection_in_one_struct_are_read_apart():
     assert isinstance(decode_match("conntrack", 3, infos[1], "", None)[0][0], UnknownMatch), "of which family the address is"
     masked = infos[1][:16] + b"\xff\x00\xff\x00" + infos[1][20:]
     assert isinstance(decode_match("conntrack", 3, masked, "", IPV4)[0][0], UnknownMatch), "a mask of no network"
+
+
+@pytest.mark.parametrize("state", ["", "INVALID", "UNTRACKED"])
+@pytest.mark.parametrize("asked", ["--ctorigdst 10.0.0.9", "! --ctorigdst 10.0.0.9", "! --ctorigsrcport 80"])
+def test_a_packet_without_a_connection_has_no_ends_of_one_even_if_negated(asked, state):
+    (match,) = parse_rule(f"-m conntrack {asked} -j RETURN", IPV4).matches
+    packet = Packet(family=IPV4, protocol="tcp", source=1, source_port=2, destination=3, destination_port=4, state=state)
+    assert match.choose(OnePacket(packet, stand_in(IPV4), "OUTPUT")).holds is False
 
 
 def test_a_range_without_a_family_or_with_bits_that_nobody_knows_is_unknown():

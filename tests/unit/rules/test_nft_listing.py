@@ -36,6 +36,9 @@ def read(objects, family=IPV4):
         ("ip daddr { 10.0.0.0/8, 192.0.2.1-192.0.2.3 } accept", "-d 10.0.0.0/8 | -d 192.0.2.1/32 | -d 192.0.2.2/31 -j ACCEPT"),
         ("meta skuid 1000-2000 accept", "-m owner --uid-owner 1000-2000 -j ACCEPT"),
         ("ct state new,established accept", "-m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"),
+        ("ct state { new, established } accept", "-m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT"), ("ct state { new } accept", "-m conntrack --ctstate NEW -j ACCEPT"),
+        ("ct state != { new, invalid } drop", "-m conntrack ! --ctstate INVALID,NEW -j DROP"),
+        ("meta l4proto icmpv6 drop", "-p ipv6-icmp -j DROP"), ("meta l4proto sctp drop", "-p sctp -j DROP"),
         ("tcp flags syn / fin,syn,rst,ack drop", "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"),
         ("dup to 10.0.0.9", "-j [dup to 10.0.0.9]"),
         ('log prefix "x" group 2', '-j NFLOG --nflog-prefix "x" --nflog-group 2'),
@@ -51,6 +54,8 @@ def read(objects, family=IPV4):
         ("ip saddr . tcp dport { 10.0.0.1 . 80 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
         ("tcp dport . ip saddr { 80 . 10.0.0.1 } accept", "-s 10.0.0.1/32 -p tcp -m tcp --dport 80 -j ACCEPT"),
         ("meta mark . tcp sport { 1 . 9 } drop", "-p tcp -m mark --mark 0x1 -m tcp --sport 9 -j DROP"),
+        ('ip saddr { 10.0.0.1 comment "x", 10.0.0.2 timeout 1h expires 59m } accept', "-s 10.0.0.1/32 | -s 10.0.0.2/32 -j ACCEPT"),
+        ('tcp dport vmap { 80 comment "x" : drop }', "-p tcp -m tcp --dport 80 -j DROP"),
         ("ip daddr . udp dport vmap { 10.0.0.1 . 53 : drop }", "-d 10.0.0.1/32 -p udp -m udp --dport 53 -j DROP"),
         ("ip saddr . tcp dport != { 10.0.0.1 . 80 } drop", "-p tcp [not payload 1 12, payload 2 2 in the set __set0] -j DROP"),
         ('xt target "TEE"', "-j TEE [...]"), ('xt match "owner" accept', "-m owner [...] -j ACCEPT"),
@@ -328,6 +333,19 @@ def test_a_map_of_verdicts_is_read_and_of_other_values_it_is_not():
     assert read([*CHAIN, {"map": {**PLACE, "name": "s", **body}}, rule])[0] == ["-p tcp -m tcp --dport 80 -j DROP", "-p tcp -m tcp --dport 81 -j c"]
     for wrong in ({"elem": [80]}, {"elem": [[80, {"newer": None}]]}, {"elem": [[80]]}, {"map": "ipv4_addr", "elem": [[80, "10.0.0.1"]]}):
         assert (set_of({**body, **wrong}, "map").is_complete, set_of({**body, **wrong}, "map").flags) == (False, SET_MAP)
+
+
+@pytest.mark.parametrize("verdict", [{}, [], 7, "drop", None])
+def test_an_element_of_a_map_whose_verdict_is_none_is_not_understood(verdict):
+    listed = {"vmap": {"key": {"payload": {"protocol": "tcp", "field": "dport"}}, "data": {"set": [[80, verdict]]}}}
+    (text,), _ = read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [listed]}}])
+    assert text.startswith("-j ["), text
+
+
+@pytest.mark.parametrize(("item", "shown"), [("accept", "[?accept?]"), (7, "7 [...]"), (None, "null [...]"), ({}, "[{}]"), ([], "[[]]")])
+def test_what_is_no_statement_is_shown_and_what_is_behind_it_is_read(item, shown):
+    (text,), _ = read([*CHAIN, {"rule": {**PLACE, "chain": "c", "expr": [{"counter": None}, item, {"drop": None}]}}])
+    assert text == f"-j {shown} DROP"
 
 
 @pytest.mark.parametrize("wrong", [{"table": 1}, {"chain": {"family": "newer"}}, {"set": {}}, {"map": {"family": 2}}, {"rule": {**PLACE, "expr": {"a": 1}}}])

@@ -32,6 +32,26 @@ def test_from_1_6_to_1_8_tproxy_marked_what_an_application_answered_over_loopbac
     assert bool(marked) is there, marked
 
 
+def test_what_is_marked_goes_from_the_loopback_address_to_another_one():
+    options = release_plans.settle_as(Options.from_argv([*ALL, "-m", "TPROXY"]).settle(offline()), 7)
+    listed = [one.text for one in load_plan(release_plans.plan(options, 7), IPV4).tables["mangle"]["OUTPUT"].rules]
+    assert listed == ["-s 127.0.0.1/32 ! -d 127.0.0.1/32 -p tcp -j MARK --set-xmark 0x539/0xffffffff"]
+
+
+@pytest.mark.parametrize(
+    ("minor", "words", "ports"),
+    [
+        (6, (), ["22"]), (6, ("-d", "15008"), ["22", "15008"]), (7, (), ["15008", "22"]), (7, ("-d", "15008"), ["15008", "22"]), (9, ("-d", "80,15008"), ["15008", "22", "80"]),
+        (7, ("-m", "TPROXY", "-d", "15008"), ["15008", "22", "15008"]),
+    ],
+)  # fmt: skip
+def test_since_1_7_the_tunnel_s_port_is_excluded_and_by_redirect_only_once(minor, words, ports):
+    options = release_plans.settle_as(Options.from_argv([*ALL, *words]).settle(offline()), minor)
+    tables = load_plan(release_plans.plan(options, minor), IPV4).tables
+    listed = [one.text for table in ("nat", "mangle") if "ISTIO_INBOUND" in tables.get(table, ()) for one in tables[table]["ISTIO_INBOUND"].rules]
+    assert [text.split()[5] for text in listed if "--dport" in text and text.endswith("-j RETURN")] == ports, listed
+
+
 TO_ITSELF = "! -d 127.0.0.1/32 -o lo"
 END = ["-m owner --uid-owner 1337 -j RETURN", "-m owner --gid-owner 1337 -j RETURN", "-d 127.0.0.1/32 -j RETURN", "-j ISTIO_REDIRECT"]
 OF_PROXY = "-s 127.0.0.6/32 -o lo -j RETURN"

@@ -9,7 +9,7 @@ import pytest
 from netinit.base.net import FULL_MASK, IPV4, IPV6
 from netinit.rules.decoding.matches import decode_match
 from netinit.rules.decoding.targets import decode_target
-from netinit.rules.foreign_targets import Observe, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import Observe, Queue, UnknownTarget, Untrack
 from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
 from netinit.rules.matches.context import (
     AddressType,
@@ -114,6 +114,17 @@ def test_ports_are_of_a_protocol_with_ports_and_a_comment_is_no_match():
     assert decode_match("comment", 0, b"why not\0rest", "", IPV4) == ([], "why not")
 
 
+@pytest.mark.parametrize(
+    ("match", "values"),
+    [
+        (Owner(kind="uid", first=5, last=9), (5, 9, 0, 0, 1, 0)), (Owner(kind="gid", first=5, last=9, negated=True), (0, 0, 5, 9, 2, 2)),
+        (Owner(kind="uid", first=0, last=FULL_MASK), (0, 0, 0, 0, 4, 0)),
+    ],
+)  # fmt: skip
+def test_an_owner_s_struct_is_empty_where_it_asks_for_nothing_since_iptables_compares_all_its_bytes(match, values):
+    assert match.struct() == ("owner", 1, pack("=4I2B", *values).ljust(24, b"\0"))
+
+
 ZONE = "=2H2I"
 
 
@@ -135,6 +146,8 @@ ZONE = "=2H2I"
         (("LOG", 0), pack("=2B30s", 4, 0, b""), Observe(text="LOG")),
         (("NFLOG", 0), pack("=I4H64s", 0, 3, 1, 0, 0, b"x"), LogTarget(prefix="x", group=3)), (("NFLOG", 0), pack("=I4H64s", 0, 3, 0, 0, 0, b"x"), LogTarget(prefix="x", group=3)),
         (("NFLOG", 0), pack("=I4H64s", 9, 3, 1, 0, 0, b"x"), Observe(text="NFLOG")), (("NFLOG", 0), pack("=I4H64s", 0, 0, 1, 0, 0, b"x"), Observe(text="NFLOG")),
+        (("NFQUEUE", 0), pack("=H", 3), Queue(text="NFQUEUE --queue-num 3")), (("NFQUEUE", 1), pack("=2H", 0, 1), Queue(text="NFQUEUE --queue-num 0")),
+        (("NFQUEUE", 3), pack("=3H", 3, 4, 3), Queue(text="NFQUEUE --queue-balance 3:6 --queue-bypass --queue-cpu-fanout")), (("NFQUEUE", 3), pack("=3H", 3, 2, 1), Queue(text="NFQUEUE --queue-balance 3:4 --queue-bypass")),
         (("NFLOG", 0), pack("=I4H64s", 0, 3, 2, 0, 0, b"x"), Observe(text="NFLOG")), (("NFLOG", 0), pack("=I4H64s", 0, 3, 1, 1, 0, b"x"), Observe(text="NFLOG")),
         (("NFLOG", 0), pack("=I4H64s", 0, 3, 1, 0, 0, b""), Observe(text="NFLOG")), (("TEE", 1), b"", Observe(text="TEE", copies=True)), (("newer", 0), b"", None),
     ],

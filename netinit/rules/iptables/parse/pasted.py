@@ -54,7 +54,8 @@ _OPERATIONS = {
     "-A": "A", "--append": "A", "-I": "I", "--insert": "I", "-N": "N", "--new-chain": "N", "--new": "N", "-P": "P", "--policy": "P",
     "-F": "F", "--flush": "F", "-X": "X", "--delete-chain": "X", "-D": "D", "--delete": "D", "-Z": "Z", "--zero": "Z",
 }  # fmt: skip
-_UNREAD_OPERATIONS = frozenset(("-R", "--replace", "-E", "--rename-chain", "-C", "--check"))
+_UNREAD_CHANGES = ("-R", "--replace", "-E", "--rename-chain")
+_UNREAD_OPERATIONS = frozenset((*_UNREAD_CHANGES, "-C", "--check"))
 _LISTING = frozenset(("-S", "--list-rules", "-L", "--list"))
 _FAMILIES = {"ip": IPV4, "ip6": IPV6}
 _ENDS = frozenset((";", "&&", "||", "|", "&"))
@@ -165,7 +166,7 @@ def _is_rule(line: str) -> bool:
 
 
 def _is_mutation(line: str) -> bool:
-    return any(f" {option} " in f" {line} " for option in _OPERATIONS)
+    return any(f" {option} " in f" {line} " for option in (*_OPERATIONS, *_UNREAD_CHANGES))
 
 
 def read_pasted(text: str) -> PastedListings:
@@ -364,8 +365,6 @@ class _PastedReader:
             self._left_out += [text for _, text in self._skipped]
             self._skipped = []
             return
-        if self._hash_is_prompt:
-            before = before.lstrip("# ")
         if (before.split() or [""])[0] in _SCRIPT:
             raise wrong(number, f"{quote(line)}: a script is not followed; {FORM}")
         self._left_out += [text for _, text in self._skipped]

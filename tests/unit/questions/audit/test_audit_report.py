@@ -192,6 +192,16 @@ Pod "web": 2 kinds of traffic bypass the proxy: 1 because of foreign rules, 1 by
 """
 
 
+@pytest.mark.parametrize("other", [{"line": 9, "column": 1}, {"packets": "7"}, {"sets": [{"family": "IPv6"}]}])
+def test_traffic_that_differs_in_what_text_does_not_show_is_told_once_for_all_pods(other):
+    pods = [DB | {"name": name, "traffic": [{**FOREIGN, **more}]} for name, more in (("Pod a", {}), ("Pod b", other))]
+    printed = render_text(pods).splitlines()
+    assert len([line for line in printed if line.startswith("✘ ")]) == 1, printed
+    assert "    in 2 pods: Pod a, Pod b" in printed
+    apart = render_text([*pods, DB | {"name": "Pod c", "traffic": [{**FOREIGN, "who": ["UDP outbound"]}]}]).splitlines()
+    assert len([line for line in apart if line.startswith("✘ ")]) == 2, "what text shows is told apart"
+
+
 def test_what_is_by_design_has_a_line_without_reasons():
     assert render_text([DB]) == """\
 Pod db: 1 kind of traffic bypasses the proxy: 1 by design

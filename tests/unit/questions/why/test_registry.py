@@ -233,6 +233,15 @@ def test_a_service_entry_is_about_its_ports_alone(more, outcome):
     assert [one for one, _ in outcomes(report(CLOSED_MESH, entry(more=more), to=OUTSIDE), "registry")] == [outcome]
 
 
+@pytest.mark.parametrize(("unread", "outcome"), [((), "failed"), (("ServiceEntry",), "unknown")])
+def test_a_service_entry_without_the_port_decides_only_where_there_can_be_no_other(unread, outcome):
+    found = report(CLOSED_MESH, entry(more=", ports: [{number: 80, name: http, protocol: HTTP}]"), unread=unread, to=OUTSIDE)
+    (step,) = [one for one in found.steps if one.name == "registry"]
+    assert (step.outcome, step.remedy) == (outcome, "add port 443 to the ServiceEntry"), found.text
+    known = step.text.partition("; ")[0].removeprefix('ServiceEntry "shop/e" names it, for port 80 (http) alone')
+    assert known == (", and the proxy knows it only if it is registered (ServiceEntry objects could not be read: Forbidden)" if unread else ""), found.text
+
+
 @pytest.mark.parametrize(("protocol", "outcome"), [("HTTP", "failed"), ("GRPC", "failed"), ("TCP", "passed"), ("TLS", "passed"), ("", "unknown")])
 def test_a_service_entry_s_protocol_decides_whether_a_listener_of_its_port_leaves_it_to_the_others(protocol, outcome):
     one = sidecar(f"{CLOSED}, egress: [{listener('data/*', port=443)}, {listener('shop/*')}]")

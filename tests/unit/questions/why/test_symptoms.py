@@ -165,6 +165,14 @@ def test_what_a_live_pod_names_by_flags_is_named_as_its_author_does():
     assert found.cause.remedy == "remove 5432 from annotation traffic.sidecar.istio.io/excludeOutboundPorts"
 
 
+def test_live_rules_that_are_not_those_of_the_pod_s_options_are_a_cause_that_fix_ends():
+    direct = {"verdict": "direct", "sentence": "direct: goes out", "changes": [{"change": "netinit apply --reconcile", "verdict": "captured"}], "listeners": []}
+    found = ask(workload(), service(), DB, answer=live(**direct), **TO_DB)
+    assert (found.cause.name, found.cause.code) == ("rules", "NI333"), found.text
+    assert found.cause.text == "direct: goes out; the live rules are not those that the pod asks for"
+    assert found.cause.remedy == "kubectl netinit fix POD, or on the node: netinit apply --reconcile"
+
+
 def test_udp_that_passes_the_proxy_is_no_cause():
     found = ask(workload(), service("[{port: 514, protocol: UDP, name: log}]"), DB, to="db:514", udp=True)
     assert found.cause is None, found.text
@@ -215,6 +223,54 @@ def test_a_host_of_two_parts_is_no_service_of_an_unknown_namespace():
     found = ask(workload(), whole=("Service",), to="example.com:443")
     assert found.cause is None, found.text
     assert "is taken for a host outside" in found.text
+
+
+def test_a_name_of_two_parts_is_one_of_a_namespace_that_is_given_even_with_nothing_in_it():
+    data = "apiVersion: v1\nkind: Namespace\nmetadata: {name: data}"
+    found = ask(workload(), data, whole=("Service",), to="db.data:80")
+    assert (found.cause and found.cause.code) == "NI318", found.text
+
+
+def test_a_name_is_asked_for_by_the_service_s_port_and_an_endpoint_s_address_by_the_pod_s():
+    ports = "[{port: 80, targetPort: 8080, name: tcp-a}, {port: 8080, targetPort: 9090, name: tcp-b}]"
+    slices = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: db-1, namespace: shop, labels: {kubernetes.io/service-name: db}}\nendpoints: [{addresses: [10.0.0.9]}]"
+    for to, said in (("db:8080", "port 8080 (tcp-b) to 9090"), ("10.96.0.7:8080", "port 8080 (tcp-b) to 9090"), ("10.0.0.9:8080", "port 80 (tcp-a) to 8080")):
+        found = ask(workload(), service(ports, ", clusterIP: 10.96.0.7"), slices, DB, to=to)
+        assert [step.text for step in found.steps if step.name == "service"] == [f"exists, with {said} of its pods"], found.text
+
+
+def test_a_client_s_connection_comes_from_its_own_address():
+    client = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "api", "namespace": "shop"}, "spec": {"containers": [{"name": "api"}]}}
+    excludes = workload(annotations='netinit.io/exclude-inbound-cidrs: "10.9.0.0/16"')
+    for address, verdict in (("10.9.1.2", "direct"), ("10.8.1.2", "captured")):
+        found = ask(excludes, json.dumps({**client, "status": {"podIP": address}}), client="api", port="8080")
+        assert [step.text.partition(":")[0] for step in found.steps if step.name == "rules"] == [verdict], found.text
+
+
+def test_of_many_mistakes_in_a_manifest_the_first_are_told_and_the_others_counted():
+    names = [f"traffic.sidecar.istio.io/excludeOutboundPort{letter}" for letter in "abcdefg"]
+    misplaced = ', annotations: {traffic.sidecar.istio.io/excludeOutboundPorts: "1"}'
+    found = ask(workload(annotations=", ".join(f'{name}: "1"' for name in names), top=misplaced))
+    steps = [step for step in found.steps if step.name == "manifest"]
+    assert [(step.outcome, step.code) for step in steps[:5]] == [("failed", "NI106")] * 5
+    assert [(step.outcome, step.about, step.text) for step in steps[5:]] == [("unknown", 'Deployment "shop/web"', "1 more of 6 findings is not examined")]
+
+
+@pytest.mark.parametrize(("interface", "outcome"), [("net1", "failed"), ("", "unknown"), ("eth0", "unknown")])
+def test_what_ends_the_capture_of_a_second_network_is_said_wherever_a_connection_comes_in(interface, outcome):
+    found = ask(workload(annotations="k8s.v1.cni.cncf.io/networks: storage"), client="192.168.5.7", port="8080", interface=interface)
+    (step,) = [step for step in found.steps if step.code == "NI315"]
+    assert (step.outcome, step.remedy) == (outcome, "add net1 to annotation traffic.sidecar.istio.io/excludeInterfaces"), found.text
+
+
+def test_a_query_is_asked_about_over_udp():
+    config = "proxy.istio.io/config: 'proxyMetadata: {ISTIO_META_DNS_CAPTURE: \"true\"}'"
+    spec = "dnsPolicy: None, dnsConfig: {nameservers: [10.96.0.10]}, containers: [{name: web, image: web}]"
+    for protocol, verdict in (("udp", "direct"), ("tcp", "captured")):
+        excludes = f"{config}, netinit.io/exclude-outbound-for-uids: '{protocol}:53:1-60000'"
+        found = ask(workload(spec, annotations=excludes), name="api.example.com")
+        assert [step.text.partition(":")[0] for step in found.steps if step.name == "rules"] == [verdict], found.text
+        assert ("the proxy handles TCP only, so the mesh does nothing to UDP" in found.text) is (verdict == "direct"), found.text
 
 
 def test_names_of_objects_cannot_forge_lines():

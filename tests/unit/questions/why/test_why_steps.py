@@ -237,6 +237,14 @@ def test_an_init_container_that_has_ended_is_no_cause():
     assert [[step.outcome for step in examine_init_containers(pod(spec, status), asked)] for status in ({}, ended, runs)] == [["unknown"], ["passed"], ["failed"]]
 
 
+def test_of_many_init_containers_before_the_proxy_the_pod_is_said_to_have_more():
+    many = ", ".join(f"{{name: m{number}, image: m}}" for number in range(7))
+    spec = f"initContainers: [{{name: istio-validation, image: i, args: [--run-validation, --skip-rule-apply]}}, {many}], containers: [{PROXY}]"
+    *steps, last = examine_init_containers(pod(spec), read_asked())
+    assert [(step.outcome, step.about) for step in steps] == [("failed", f'init container "m{number}"') for number in range(5)]
+    assert (last.outcome, last.about, last.text) == ("unknown", 'Pod "shop/web"', "2 more of 7 init containers are not examined")
+
+
 @pytest.mark.parametrize(
     ("spec", "outcome"),
     [

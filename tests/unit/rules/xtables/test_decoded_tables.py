@@ -48,6 +48,16 @@ def test_an_interface_is_the_bytes_of_its_name_that_count_and_else_unknown(versi
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("protocol", "inverted", "text"), [(6, 0, "-p tcp"), (17, 64, "! -p udp"), (250, 0, "-p 250"), (0, 0, ""), (0, 64, "! -p all")])
+def test_a_protocol_is_a_number_of_which_zero_stands_for_all(version, protocol, inverted, text):
+    form, one = ENTRY_FORMS[version], entry(version)
+    *values, _, flags, _ = unpack_from(form.head, one.data)
+    changed = bytearray(one.data)
+    pack_into(form.head, changed, 0, *values, protocol, flags, inverted)
+    assert [match.xt() for match in decode_entry(TableEntry(data=bytes(changed)), form).matches] == [text] * bool(text)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("size", "is_read"), [(0, False), (EXTENSION_HEADER - 1, False), (EXTENSION_HEADER, False), (EXTENSION_HEADER + 8, True), (EXTENSION_HEADER + 16, False)])
 def test_a_match_is_at_least_a_header_and_ends_before_the_target(version, size, is_read):
     form, one = ENTRY_FORMS[version], entry(version, extension("comment", 3, b"12345678"))
@@ -59,6 +69,13 @@ def test_a_match_is_at_least_a_header_and_ends_before_the_target(version, size, 
         return
     with pytest.raises((IndexError, error)):
         list(list_extensions(TableEntry(data=bytes(changed)), form))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_rule_has_its_comment_whichever_of_its_matches_that_is(version):
+    comment, mark = extension("comment", 0, b"why not".ljust(256, b"\0")), extension("mark", 1, bytes(16))
+    for matches, text in (((comment, mark), "why not"), ((mark, comment), "why not"), ((mark,), "")):
+        assert decode_entry(entry(version, *matches), ENTRY_FORMS[version]).comment == text
 
 
 @pytest.mark.parametrize("version", VERSIONS)
