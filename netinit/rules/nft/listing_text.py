@@ -71,6 +71,16 @@ def read_listing(text: str) -> list[dict[str, Any]]:
     return found
 
 
+def leave_tables_out(text: str) -> str:
+    """Return the text around the tables; lines keep their numbers. Raises ParseError."""
+    kept, at = [], 0
+    while begins := BEGINS.search(text, at):
+        _, end = _tokens_of_table(text, begins.start(), text.count("\n", 0, begins.start()) + 1)
+        kept += [text[at : begins.start()], "\n" * text.count("\n", begins.start(), end)]
+        at = end
+    return "".join([*kept, text[at:]])
+
+
 def _refuse_changes(around: str, line: int, *, has_tables: bool) -> None:
     """Raise ParseError if text outside of tables changes rules: that before all tables may delete, as configuration files do."""
     for change in _CHANGE.finditer(around):

@@ -273,7 +273,8 @@ REFUSALS = {
     "input of nft": ("add table ip nat\nadd rule ip nat OUTPUT accept\n", "it is input for nft, and not what is in force; give what `nft list ruleset` prints"),
     "nft cut off": (iptables_nft()[:-30], "line 37: the listing is cut off inside of a table; save all of it: nft list ruleset > FILE"),
     "JSON cut off": ('{"nftables": [{"table": {', "it is cut off, or no JSON: Expecting property name enclosed in double quotes: line 1 column 26 (char 25); give all that `nft -j list ruleset` prints"),
-    "both dialects": (save() + iptables_nft(), "it holds listings of iptables-save and of nft, which may show the same rules twice; give one of the two"),
+    "both dialects, not alike": (save().replace("-A PREROUTING -p tcp -j ISTIO_INBOUND\n", "") + iptables_nft(), "the table nat of IPv4 is in listings of iptables and of nft, and not alike; give one state of it"),
+    "a table of nft in a comment": (save().replace("-j RETURN", '-m comment --comment "\ntable ip x {\n}\n" -j RETURN', 1), "a comment of iptables with a line break stands beside tables of nft; give each in a file of its own"),
     "empty": ("", "it is empty; " + SAVE + ", or `nft list ruleset`"),
     "something else": ("hello\n", "no rules in it; " + SAVE + ", or `nft list ruleset`"),
 }
@@ -293,16 +294,40 @@ def test_what_lacks_a_part_is_refused_as_rules_with_the_command_that_gives_all(f
     [
         ([save(), save()], "b.txt: the table nat of IPv4 is in another file too; give each table once"),
         ([iptables_nft(), iptables_nft()], "a.txt and b.txt: the table ip nat is in two files; give each table once"),
-        ([save(), iptables_nft()], "a.txt and b.txt: listings of iptables and of nft may show the same rules twice; give one of the two"),
+        ([save(), iptables_nft().replace("chain PREROUTING", "chain OTHER")], "b.txt: the table nat of IPv4 is in listings of iptables and of nft, and not alike; give one state of it"),
         (["", " "], f"a.txt and b.txt: no rules in it; {SAVE}, or `nft list ruleset`"),
         (['{"nftables": ' + "[" * 100_000], "a.txt: it is nested too deeply; give all that `nft -j list ruleset` prints"),
     ],
-    ids=["a table of iptables twice", "a table of nft twice", "both dialects", "nothing", "nested JSON"],
+    ids=["a table of iptables twice", "a table of nft twice", "both dialects, not alike", "nothing", "nested JSON"],
 )  # fmt: skip
 def test_files_that_do_not_fit_together_are_refused(texts, told):
     with pytest.raises(ParseError) as error:
         read_rules(list(zip(("a.txt", "b.txt"), texts, strict=False)))
     assert str(error.value) == told
+
+
+DIVERTING = """table ip lb {
+	chain out {
+		type nat hook output priority -110; policy accept;
+		ip daddr 203.0.113.7 tcp dport 80 dnat to 203.0.113.8:443
+	}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[save() + DIVERTING], [DIVERTING + save()], [f"$ iptables-save\n{save()}$ nft list ruleset\n{iptables_nft()}{DIVERTING}"], [save(), iptables_nft() + DIVERTING], [listed() + DIVERTING],
+     [save(), json.dumps({"nftables": read_listing(DIVERTING)})]],
+    ids=["a save and nft", "nft and a save", "with what nft makes of the save", "in two files", "iptables -S and nft", "in JSON"],
+)  # fmt: skip
+def test_what_nft_lists_beside_iptables_save_is_judged_with_it(texts):
+    source = read_rules([(f"{number}.txt", text) for number, text in enumerate(texts)])
+    assert [explain_connection([source], Question(to=f"203.0.113.7:{port}", uid="1000")).verdict for port in (80, 443)] == ["direct", "captured"]
+    report = verify_dump(source, strict=False).report
+    (escaping,) = report.differences
+    assert (escaping.kind, report.warnings) == ("escaping", ())
+    assert "203.0.113.7:80" in escaping.origin
 
 
 def test_rules_are_read_up_to_a_limit(monkeypatch):
