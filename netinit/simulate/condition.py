@@ -163,9 +163,9 @@ class TargetEffects:
         interface = self.now.in_interface
         return PRIMARY if interface is KEPT else self._around.primary_address(str(interface))
 
-    def deliver_to_socket(self, port: int, mark: int) -> Verdict:
+    def deliver_to_socket(self, port: int, mark: int, mask: int = FULL_MASK) -> Verdict:
         taken = port if self._is_proxy(port) else 0
-        self.now = self.now.replace(mark=self.now.mark.set(mark, FULL_MASK), redirect_port=taken, transparent=True)
+        self.now = self.now.replace(mark=self.now.mark.set(mark, mask), redirect_port=taken, transparent=True)
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:

@@ -378,7 +378,7 @@ TARGETS = [
     ("-j REDIRECT --to-ports 1 --random", UnknownTarget(text="REDIRECT --to-ports 1 --random")),
     ("-j REDIRECT --to-ports 1 2", UnknownTarget(text="REDIRECT --to-ports 1 2")),
     ("-j REDIRECT --to-ports 1 --to-ports 2", UnknownTarget(text="REDIRECT --to-ports 1 --to-ports 2")),
-    ("-j TPROXY --on-port 1 --tproxy-mark 2/3", UnknownTarget(text="TPROXY --on-port 1 --tproxy-mark 2/3")),
+    ("-j TPROXY --on-port 1 --tproxy-mark 2/3", Tproxy(port=1, mark=2, mask=3)),
     ("-j TPROXY --on-port 1", UnknownTarget(text="TPROXY --on-port 1")),
     ("-j TPROXY --tproxy-mark 1", UnknownTarget(text="TPROXY --tproxy-mark 1")),
     ("-j TPROXY --on-port 1 --tproxy-mark 2 --x", UnknownTarget(text="TPROXY --on-port 1 --tproxy-mark 2 --x")),
