@@ -314,12 +314,12 @@ def _dump_of_nft(name: str, snapshots: Sequence[Snapshot], listed: Mapping[Famil
     unread = tuple(dict.fromkeys([f"{where}: {what}" for where, what, _ in find_unfollowed(snapshot)]))
     families = tuple([one for one in FAMILIES if one in listed or any(_concerns(table, one) for table in snapshot.tables)]) or FAMILIES
     rulesets: dict[str, dict[Family, Ruleset]] = {}
-    if listed:
-        whole = {one: listed.get(one, Ruleset(one)) for one in families}
-        rulesets[SOURCE] = {one: replace(whole[one], foreign=kernel.foreign[one], unread=unread) for one in families}
-    for place, found in kernel.rulesets.items():
-        if any(ruleset.tables for ruleset in found.values()):
-            rulesets[place] = {one: replace(found[one], foreign=kernel.foreign[one], unread=unread) for one in families}
+    for kind, found in kernel.rulesets.items():
+        place, tables = kind, {one: found[one].tables for one in families}
+        if listed and kind == FIRST_WITH[NF_TABLES]:  # what iptables lists, and tables of iptables-nft that it does not
+            place, tables = SOURCE, {one: tables[one] | (listed[one].tables if one in listed else {}) for one in families}
+        if any(tables.values()):
+            rulesets[place] = {one: Ruleset(one, tables[one], foreign=kernel.foreign[one], unread=unread) for one in families}
     if not rulesets:
         rulesets[FIRST_WITH[NF_TABLES]] = {one: Ruleset(one, foreign=kernel.foreign[one], unread=unread) for one in families}
     warnings = [f"{one}, and may decide otherwise" for one in (*unread, *kernel.unreadable)]
@@ -356,7 +356,7 @@ def _infer(dump: Dump) -> dict[str, InferredOptions]:
     native = SOURCES[FIRST_WITH[TABLES_OF_OUR_OWN]]
     found = {}
     for place, rulesets in dump.rulesets.items():
-        if dump.hides_some and place == FIRST_WITH[NF_TABLES]:
+        if dump.hides_some and place != native:
             continue
         infer = from_nft if place == native else from_iptables
         found[place] = infer(chains_of(dict(rulesets)), routing)

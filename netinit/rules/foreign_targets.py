@@ -35,13 +35,24 @@ class ForeignTarget(Target):
 
 
 class Observe(ForeignTarget):
-    """A target that logs the packet, copies it or changes a field that no rule tests; empty: the rule only counts."""
+    """A target that logs the packet, copies it or changes a field that no rule tests; empty: the rule only counts.
 
-    only_observes = True
+    `is_of_ct`: it says how the packet's connection is tracked, so that later rules of CT leave it as it is (section CT).
+    """
+
     copies: bool = False
+    is_of_ct: bool = False
+
+    @property
+    def only_observes(self) -> bool:  # type: ignore[override] # computed here
+        return not self.is_of_ct
+
+    @property
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        return self.is_of_ct
 
     def act(self, packet: Traversal) -> Verdict:
-        return GO_ON
+        return packet.track(0) if self.is_of_ct else GO_ON
 
     def describe(self) -> str:
         return f"do `{self.text}` and go on" if self.text else "count it and go on"

@@ -267,6 +267,9 @@ class Tproxy(Capture):
     address: str = ""  # of the socket; empty: any. Only foreign rules set one
     closes: bool = True  # drop in nft too if no socket is open
 
+    def _values(self) -> tuple[object, ...]:
+        return self.port, self.mark, self.mask, self.address  # of a rule, which nft has a second one beside
+
     @property
     def socket_address(self) -> str:
         return self.address
@@ -293,13 +296,6 @@ class Tproxy(Capture):
         address = number_of(self.address).to_bytes(family.bits // 8, "big") if self.address else b""
         info = pack(structs.TPROXY, self.mask, self.mark) + address.ljust(16, b"\0") + pack(">H", self.port)
         return structs.pad("TPROXY", 1, info)
-
-    def take(self, following: list[Target]) -> list[Target]:
-        """Include the mark and the verdict after it."""
-        if not following or following[0].whole_mark < 0:
-            return [self, *following]
-        rest = [one for one in following[1:] if one.name != "ACCEPT"]
-        return self.replace(mark=following[0].whole_mark).take(rest)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.deliver_to_socket(self.port, self.mark, self.mask)

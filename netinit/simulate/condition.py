@@ -95,6 +95,7 @@ class Condition:
     policy_routed: bool = False
     zone: int = 0  # of the original direction
     reply_zone: int = 0
+    zone_decided: bool = False  # by a rule of CT, before connection tracking
     early: tuple[tuple[str, str], ...] = ()  # chains that ran early and share their priority with connection tracking or NAT
     has_vague_marks: bool = False  # their marks are unknown
 
@@ -232,8 +233,8 @@ class TargetEffects:
         """The first such rule wins, and tracked packets keep theirs (xt_CT); `side`: the direction that the zone is of."""
         if self._table != RAW:
             return self.give_up()
-        now = self.now
-        if now.connection or now.zone or now.reply_zone:
+        now = self.now.replace(zone_decided=True)
+        if now.connection or self.now.zone_decided:
             return GO_ON
         if zone is None:
             self.now = now.replace(state=UNTRACKED)

@@ -330,6 +330,24 @@ def test_what_nft_lists_beside_iptables_save_is_judged_with_it(texts):
     assert "203.0.113.7:80" in escaping.origin
 
 
+def test_istios_tproxy_is_known_in_a_dump_with_its_purpose_also_beside_foreign_rules():
+    options = Options.from_argv(["-m", "TPROXY", "-b", "*", "-i", "*", "--ipv6", "off", "--istio-exact"], {})
+    text = save(options)
+    for more in ("", "table ip theirs {\n\tchain c {\n\t\ttype filter hook input priority 0; policy accept;\n\t\tip saddr 192.0.2.9 drop\n\t}\n}\n"):
+        found = verify_dump(read_rules([("tproxy.txt", text + more)], options), strict=False)
+        assert found.report.differences == ()
+        assert not any("difference" in one for one in found.notes), found.notes
+    (tproxy,) = read_rules([("tproxy.txt", text)]).rules.join(IPV4).tables["mangle"]["ISTIO_TPROXY"].rules
+    assert tproxy.purpose == "new connections go to the proxy, both addresses kept"
+
+
+def test_rules_of_ours_in_a_second_kind_of_tables_are_left_over():
+    report = verify_dump(read_rules([("both.txt", save() + native())]), strict=False).report
+    assert [str(one.kind) for one in report.differences] == ["leftover"]
+    assert report.differences[0].describe() == "leftover: nftables: rules of netinit or Istio are active there, beside those of iptables"
+    assert verify_dump(read_rules([("one.txt", native())]), strict=False).report.differences == ()
+
+
 def test_rules_are_read_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(pasted_rules, "MAX_CHARACTERS", 1 << 20)
     comment = f"# {'x' * ((1 << 20) - len(save()) - 3)}\n"
