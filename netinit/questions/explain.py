@@ -233,7 +233,7 @@ def _describe_end(trace: Trace) -> str:
 def _describe_ends(traces: Sequence[Trace]) -> str:
     """Where a packet goes that may end in several places."""
     if not all(one.translated for one in traces):
-        return "; or it ".join(dict.fromkeys(map(_describe_end, traces)))
+        return "; or: ".join(dict.fromkeys(map(_describe_end, traces)))
     last = [one.last for one in traces]
     targets = dict.fromkeys([format_endpoint(one.family, one.destination, one.destination_port) for one in last])
     return f"a rule that is not netinit's sends it to one of {', '.join(targets)}"

@@ -338,3 +338,18 @@ WHOLE, OPEN = "tcp dport 8080 tproxy to :4444 meta mark set 1", {"protocol": "tc
 )  # fmt: skip
 def test_nfts_tproxy_takes_packets_where_a_transparent_socket_is_open_and_goes_on_with_the_next_rule(rules, listener, lines):
     assert find(theirs("prerouting", *rules, priority=-155), listeners=listener and Listeners(sockets=(listener,))) == lines
+
+
+@pytest.mark.parametrize(
+    ("mode", "rule", "lines"),
+    [
+        ("REDIRECT", "meta mark set numgen inc mod 3 offset 1336", []),
+        ("REDIRECT", "meta mark set jhash ip saddr . ip daddr mod 2 seed 0x5 offset 100", []),
+        ("TPROXY", 'iifname "eth0" meta mark set numgen inc mod 2 offset 10', []),
+        ("TPROXY", 'iifname "eth0" meta mark set numgen inc mod 2 offset 1336', [escaping("-i eth0 [numgen mod 2 offset 1336 == 1336] -j MARK --set-xmark 0x538/0xffffffff", MAY, IN.format(":8080"))]),
+        ("TPROXY", 'iifname "eth0" meta mark set numgen inc mod 100', [escaping("-i eth0 -j meta [...]", MAY, IN.format(":8080"))]),
+    ],
+)  # fmt: skip
+def test_marks_that_chance_sets_matter_where_a_rule_reads_one_of_them(mode, rule, lines):
+    made = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off", "-m", mode]))
+    assert [one for one in find(theirs("prerouting", rule, priority=-160), made=made) if "of netinit's own" not in one] == lines

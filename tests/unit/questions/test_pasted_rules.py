@@ -583,6 +583,8 @@ WRITING = """table ip mine {
 		type nat hook output priority -100; policy accept;
 		tcp dport 80 ip daddr 10.96.0.1 numgen random mod 2 vmap { 0 : goto a, 1 : goto b }
 		tcp dport 81 redirect to :15001
+		tcp dport 80 ip daddr 10.96.0.2 jhash ip saddr . ip daddr mod 2 seed 0x5 offset 3 vmap { 3 : goto a, 4 : goto b }
+		tcp dport 80 ip daddr 10.96.0.3 symhash mod 3 vmap { 0 : goto a, 1 : goto b }
 	}
 
 	chain a {
@@ -602,6 +604,8 @@ WRITING = """table ip mine {
     [
         ("10.96.0.1:80", "direct: a rule that is not netinit's sends it to one of 10.1.1.1:8080, 10.1.1.2:8080: rule 1 of nft table ip mine n"),
         ("192.0.2.9:81", "captured: goes to the proxy on 15001"), ("192.0.2.9:77", "the program behind the queue decides"),
+        ("10.96.0.2:80", "direct: a rule that is not netinit's sends it to one of 10.1.1.1:8080, 10.1.1.2:8080: rule 3 of nft table ip mine n"),
+        ("10.96.0.3:80", "direct: a rule that is not netinit's sends it to 10.1.1.1:8080 instead; or: a rule that is not netinit's sends it to 10.1.1.2:8080 instead; or: goes out to"),
         ("10.9.9.9:5", "direct: goes out to 10.1.1.1:5"), ("192.0.2.9:99", "direct: goes out to 192.0.2.9:98"),
     ],
 )  # fmt: skip
