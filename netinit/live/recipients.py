@@ -31,6 +31,7 @@ from netinit.live.listeners import (
     receive,
 )
 from netinit.options import DNS_LISTENER
+from netinit.rules.foreign_targets import socket_target
 from netinit.rules.matches.packet import Destination, Port, Protocol
 from netinit.rules.model import OUTPUT, PREROUTING, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE
@@ -122,7 +123,6 @@ ENDS = {
 NAMES = {PROXY: "the proxy", RESOLVER: "the proxy's resolver", LISTENER: "the pod's listener", APPLICATION: "the application"}
 SCOPE_UNIVERSE, LOOPBACK_INDEX = 0, 1
 OF_OTHER_NAMESPACES = 65536  # ids from here on are those of a pod with a user namespace of its own, as its node sees them
-_OF_NFT = "nft table"  # begins the place of a foreign rule in a table of nft
 MAX_NAMED, MAX_LISTED = 4, 50  # sockets in a sentence, and in a list
 MAX_PLACES = 8  # addresses of the pod that are asked about: one for each device, of which a pod has one or two
 
@@ -231,9 +231,9 @@ def follow(trace: Trace, snapshot: Snapshot, *, continues: bool = False, proxy_u
     around = surroundings_of(snapshot, family)
     itself = Delivery(family=family, protocol=first.protocol, address=first.destination, port=first.destination_port, device=device)
     if step := trace.diverted:
-        target = step.matched.target
-        if not (isinstance(target, Capture) and target.transparent) or step.source.startswith(_OF_NFT):
-            return ()  # whether nft lets the packet pass where no socket is depends on the rules behind
+        target = socket_target(step.matched.target)
+        if target is None:
+            return ()
         asked = number_of(target.socket_address) if target.socket_address else around.primary_address(device)
         place = itself.replace(port=target.port, by_tproxy=True, address=first.destination if asked is None else asked)
         return (meet(APPLICATION, place),)

@@ -16,11 +16,13 @@ from netinit.live.unfollowed import hook_of
 from netinit.options import BACKENDS, FIRST_WITH, LEGACY_TABLES, NF_TABLES, TABLES_OF_OUR_OWN
 from netinit.rules.expressions.decoded_steps import decode_steps, each_element
 from netinit.rules.expressions.rule_reader import LiveTables
-from netinit.rules.foreign_targets import Several
+from netinit.rules.foreign_targets import Several, socket_target
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.live_listing import name_sets, write_live
+from netinit.rules.matches import Match
 from netinit.rules.matches.context import Socket, UnknownMatch
-from netinit.rules.matches.packet import InInterface, OutInterface
+from netinit.rules.matches.foreign import InSet
+from netinit.rules.matches.packet import InInterface, OutInterface, Protocol
 from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, RAW, LiveChain, Origin, Plan, Rule, is_base_of
 from netinit.rules.nft import TABLE_NAMES, format_rule, model_name, model_table, plan_tables
 from netinit.rules.targets import Accept, Jump, Return, Target
@@ -170,7 +172,8 @@ class _Loader:
             hook = hook_of(chain)
             if table is None or table.flags & DORMANT or not hook:
                 continue
-            chains = {one.name: self._load(chain.table, one, family, {}) for one in self._live.chains(chain.family, chain.table)}
+            live = self._live.chains(chain.family, chain.table)
+            chains = {one.name: self._with_sockets(self._load(chain.table, one, family, {}), family) for one in live}
             priority, own = chain.priority, chains[chain.name]
             if chain.family == NETDEV or chain.hook == len(BUILTIN_CHAINS):
                 priority = INGRESS_PRIORITY if hook == PREROUTING else -INGRESS_PRIORITY
@@ -182,6 +185,26 @@ class _Loader:
                 own = chains[chain.name] = replace(own, rules=(passing, *own.rules))
             effect = NAT if chain.kind == "nat" else RAW  # notrack and zones apply wherever a connection is not tracked yet
             yield HookedChain(f"nft table {table}", own, chains, effect, hook, priority)
+
+
+    def _with_sockets(self, chain: LoadedChain, family: Family) -> LoadedChain:
+        """The chain, in which a rule with nft's tproxy takes packets alone for which a transparent socket is open (nft_tproxy.c)."""
+        if not any(socket_target(one.rule.target) for one in chain.rules):
+            return chain
+        return replace(chain, rules=tuple([self._with_socket(one, family) for one in chain.rules]))
+
+    def _with_socket(self, loaded: LoadedRule, family: Family) -> LoadedRule:
+        target = socket_target(loaded.rule.target)
+        if target is None:
+            return loaded
+        known = self._snapshot.listeners.sockets if self._snapshot.listeners else ()
+        named = f"a transparent socket on port {target.port}"
+        taking = [one for one in known if one.port == target.port and one.transparent and one.takes(family) and one.is_wildcard]
+        found: list[Match] = [Protocol(name=one) for one in sorted({one.protocol for one in taking if not one.device})]
+        unsure = UnknownMatch(text=named)
+        matches = tuple([(one,) for one in [*found, unsure]])
+        needed = InSet(text=f"{named} is open", alternatives=matches)
+        return replace(loaded, rule=loaded.rule.replace(matches=(*loaded.rule.matches, needed)))
 
 
 def list_purposes(plans: Sequence[Plan], family: Family) -> Purposes:

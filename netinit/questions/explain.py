@@ -13,11 +13,11 @@ from netinit.base.net import Family, Network, PortRange, covers, lists_port
 from netinit.inject.deciding.podfile import DOUBT
 from netinit.options import DNS_LISTENER, Interception, SettledOptions, kinds
 from netinit.options.kinds import ALL, Flag
+from netinit.rules.foreign_targets import socket_target
 from netinit.rules.iptables.write import Written, write_plan
 from netinit.rules.layouts import plan
 from netinit.rules.model import OUTPUT, OWNED_CHAINS
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.rules.targets import Capture
 from netinit.simulate.answers import AnswerTrace
 from netinit.simulate.endpoints import format_endpoint
 from netinit.simulate.engine import simulate
@@ -221,7 +221,8 @@ def _describe_end(trace: Trace) -> str:
     if trace.translated:
         return f"a rule that is not netinit's sends it to {target} instead"
     if step := trace.diverted:
-        taken = step.matched.target.port if isinstance(step.matched.target, Capture) else 0
+        target_socket = socket_target(step.matched.target)
+        taken = target_socket.port if target_socket else 0
         return f"stays in the pod and is handed to the transparent socket on port {taken}, with its destination {target}"
     if trace.fate == DELIVERED:
         port = f"port {last.destination_port}" if last.destination_port else "this pod"
@@ -232,7 +233,7 @@ def _describe_end(trace: Trace) -> str:
 def _describe_ends(traces: Sequence[Trace]) -> str:
     """Where a packet goes that may end in several places."""
     if not all(one.translated for one in traces):
-        return "; or it ".join(dict.fromkeys(map(_describe_end, traces)))
+        return "; or: ".join(dict.fromkeys(map(_describe_end, traces)))
     last = [one.last for one in traces]
     targets = dict.fromkeys([format_endpoint(one.family, one.destination, one.destination_port) for one in last])
     return f"a rule that is not netinit's sends it to one of {', '.join(targets)}"

@@ -33,7 +33,17 @@ from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import normalise_rule
 from netinit.rules.layouts import plan as plan_for
 from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.model import BUILTIN_CHAINS, ESCAPING, EXTRA, MISSING, MOVED, OWNED_CHAINS, Difference, Plan
+from netinit.rules.model import (
+    BUILTIN_CHAINS,
+    ESCAPING,
+    EXTRA,
+    LEFTOVER,
+    MISSING,
+    MOVED,
+    OWNED_CHAINS,
+    Difference,
+    Plan,
+)
 from netinit.simulate.endpoints import format_example
 from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, is_ours, load_plan
@@ -94,6 +104,7 @@ def verify_dump(source: RuleSource, *, strict: bool) -> VerifyReport:
     later = put_plan_first(source)
     judge = _judge_beside if later else _judge
     differences, doubts, notes = judge(source, later or source, target, made)
+    differences = (*_find_leftovers(rules), *differences)
     with suppress(TooManyPartsError):  # then it is a difference that nothing is proved
         doubts += tuple(describe_unanswered(rules))
     warnings = (*source.warnings, *doubts)
@@ -101,6 +112,15 @@ def verify_dump(source: RuleSource, *, strict: bool) -> VerifyReport:
     if older:
         report = report.replace(older=compare_release(str(older.older), target, made))
     return VerifyReport(report=report.with_doubts() if strict else report, options=target.given, notes=(*source.notes, *notes, *gaps))
+
+
+def _find_leftovers(rules: PodRules) -> Iterator[Difference]:
+    """Rules of ours in other tables than those that are compared, which an earlier run may have left there."""
+    for place, found in rules.rulesets.items():
+        there = place != rules.place and any(one.rules for one in _own_chains(replace(rules, rulesets={place: found})))
+        if there:
+            told = f"rules of netinit or Istio are active there, beside those of {rules.place}"
+            yield Difference(kind=LEFTOVER, where=place, rule=told)
 
 
 Judged = tuple[tuple[Difference, ...], tuple[str, ...], tuple[str, ...]]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -42,15 +43,16 @@ from netinit.rules.iptables.parse.pasted import (
     PastedListings,
     as_typed,
     clean,
+    has_open_quotes,
     has_rules,
     is_listed_by_l,
     read_pasted,
 )
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import OWNED_CHAINS, Plan
+from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Plan
 from netinit.rules.nft.listing_objects import read_objects
-from netinit.rules.nft.listing_text import BEGINS, NOT_IN_FORCE, read_listing
+from netinit.rules.nft.listing_text import BEGINS, NOT_IN_FORCE, leave_tables_out, read_listing
 from netinit.rules.targets import Capture, Jump
 from netinit.simulate.listed_rules import load_listing
 from netinit.simulate.ruleset import LoadedChain, LoadedRule, Ruleset, load_plan, map_chains, with_plan
@@ -63,6 +65,7 @@ _OBJECTS = re.compile(r'\{\s*"nft\w+"\s*:\s*\[')
 _MANIFEST = re.compile(r'^\s*(?:-\s+)?"?(?:apiVersion|kind)"?\s*:', re.MULTILINE)
 _NFT_INPUT = re.compile(r"^\s*(?:nft\s+)?(?:add|create)\s+(?:table|chain|rule)\s+(?:ip6?|inet)\s", re.MULTILINE)
 _XML = re.compile(r"<iptables-rules\b")
+BUILTIN = frozenset(BUILTIN_CHAINS)
 _EMPTY = "no rules in it"
 CORRECTED = "it is read with a keyboard's blanks, quotes and dashes instead of those that a word processor or a wiki made of them"
 MAX_CHARACTERS = 12 << 20  # of all texts: twice the bound of one file
@@ -135,8 +138,7 @@ def read_dump(texts: Sequence[tuple[str, str]]) -> Dump:
     if sum(len(text) for _, text in texts) > MAX_CHARACTERS:
         raise ParseError(f"{RULES}: the files are longer than {MAX_CHARACTERS >> 20} MiB together; give the tables that matter alone")
     listings: dict[Family, Listing] = {}
-    snapshots: list[Snapshot] = []
-    hidden = 0
+    of_nft: list[tuple[str, Sequence[object]]] = []
     notes: list[str] = []
     warnings: list[str] = []
     for name, text in texts:
@@ -147,33 +149,48 @@ def read_dump(texts: Sequence[tuple[str, str]]) -> Dump:
                 continue
             found, corrected = _read_text(text)
             notes += [f"{shown}: {CORRECTED}"] if corrected else []
-            if isinstance(found, tuple):
-                snapshot, left_out = found
-                snapshots.append(snapshot)
-                hidden += left_out
-                warnings += [f"{shown}: {count(left_out, 'extension')} of iptables: {NOT_SHOWN}"] if left_out else []
-                continue
-            _merge(listings, found.listings)
+            of_nft += [(shown, found.objects)] if found.objects else []
+            if found.pasted:
+                _merge(listings, found.pasted.listings)
+                notes += [f"{shown}: {one}" for one in found.pasted.notes]
+                warnings += [f"{shown}: {one}" for one in found.pasted.warnings]
         except ParseError as error:
-            raise ParseError("\n".join([f"{shown}: {line}" for line in split_message(str(error))])) from None
-        notes += [f"{shown}: {one}" for one in found.notes]
-        warnings += [f"{shown}: {one}" for one in found.warnings]
+            raise _of_text(shown, error) from None
     named = " and ".join([name for name, _ in texts])
-    if snapshots and listings:
-        raise ParseError(f"{named}: listings of iptables and of nft may show the same rules twice; give one of the two")
-    if snapshots:
-        found_there = _dump_of_nft(named, snapshots)
-        return replace(found_there, notes=tuple(notes), warnings=(*warnings, *found_there.warnings), hides_some=hidden > 0)
-    if not listings:
+    if not listings and not of_nft:
         raise ParseError(f"{named}: {_EMPTY}; {FORM}, or `nft list ruleset`")
-    rulesets = {family: _close(load_listing(listing, family)) for family, listing in listings.items()}
-    families = tuple([family for family in FAMILIES if family in rulesets])
-    if not any(chain.policy for ruleset in rulesets.values() for chain in ruleset.chains):
+    loaded = {family: _close(load_listing(listing, family)) for family, listing in listings.items()}
+    if loaded and not any(chain.policy for ruleset in loaded.values() for chain in ruleset.chains):
         raise ParseError(f"{named}: none of its chains is a built-in one, from which packets reach the others; {FORM}")
-    return Dump(named, {SOURCE: {family: rulesets[family] for family in families}}, families, tuple(notes), tuple(warnings))
+    if not of_nft:
+        families = tuple([family for family in FAMILIES if family in loaded])
+        return Dump(named, {SOURCE: {family: loaded[family] for family in families}}, families, tuple(notes), tuple(warnings))
+    snapshots, hidden = [], 0
+    for shown, objects in of_nft:
+        try:
+            snapshot, left_out = read_objects(_without_repeated(objects, listings))
+        except ParseError as error:
+            raise _of_text(shown, error) from None
+        snapshots.append(snapshot)
+        hidden += left_out
+        warnings += [f"{shown}: {count(left_out, 'extension')} of iptables: {NOT_SHOWN}"] if left_out else []
+    dump = _dump_of_nft(named, snapshots, loaded)
+    return replace(dump, notes=tuple(notes), warnings=(*warnings, *dump.warnings), hides_some=hidden > 0)
 
 
-def _read_text(text: str) -> tuple[PastedListings | tuple[Snapshot, int], bool]:
+def _of_text(shown: str, error: ParseError) -> ParseError:
+    return ParseError("\n".join([f"{shown}: {line}" for line in split_message(str(error))]))
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadText:
+    """What a text lists: tables of iptables, objects of nft, or both."""
+
+    pasted: PastedListings | None = None
+    objects: Sequence[object] = ()
+
+
+def _read_text(text: str) -> tuple[_ReadText, bool]:
     """The rules of a text, and whether it was read with the blanks, quotes and dashes of a keyboard, since it cannot be read as it is.
 
     Whatever iptables and nft print can be read as it is, so that no name or comment in a dump becomes a part of a rule.
@@ -189,16 +206,21 @@ def _read_text(text: str) -> tuple[PastedListings | tuple[Snapshot, int], bool]:
         raise
 
 
-def _read_as_it_is(text: str) -> PastedListings | tuple[Snapshot, int]:
-    form = _choose_form(text)
-    return _read_nft(text) if form in (NFT, NFT_JSON) else read_pasted(text)
+def _read_as_it_is(text: str) -> _ReadText:
+    if _choose_form(text) not in (NFT, NFT_JSON):
+        return _ReadText(read_pasted(text))
+    objects, around = _read_nft(text)
+    lines = clean(around)
+    if not has_rules(lines):
+        return _ReadText(objects=objects)
+    if has_open_quotes(lines):  # a table of nft in a comment is none
+        raise ParseError("a comment of iptables with a line break stands beside tables of nft; give each in a file of its own")
+    return _ReadText(read_pasted(around), objects)
 
 
 def _choose_form(text: str) -> str:
     """How the rules of a text are written. Raises ParseError for forms that do not hold all of them."""
     form = _name_form(text)
-    if form == NFT and any(line.startswith("*") or line == "COMMIT" for line in clean(text)):
-        raise ParseError("it holds listings of iptables-save and of nft, which may show the same rules twice; give one of the two")
     if form == BY_L:
         raise ParseError(f"it is what `iptables -L` prints, which leaves interfaces, users and other matches out; {FORM}")
     if not form and _XML.search(text):
@@ -238,18 +260,49 @@ def _close_rule(one: LoadedRule, known: Mapping[str, LoadedChain]) -> LoadedRule
 # ---- nft -------------------------------------------------------------------------------------------------------------------
 
 
-def _read_nft(text: str) -> tuple[Snapshot, int]:
+def _read_nft(text: str) -> tuple[Sequence[object], str]:
+    """The objects of a text, and what stands around them."""
     if begins := _OBJECTS.search(text):
         try:
-            found, _ = json.JSONDecoder().raw_decode(text, begins.start())
+            found, end = json.JSONDecoder().raw_decode(text, begins.start())
         except (ValueError, RecursionError) as error:
             what = "it is nested too deeply" if isinstance(error, RecursionError) else f"it is cut off, or no JSON: {error}"
             raise ParseError(f"{what}; give all that `nft -j list ruleset` prints") from None
-        return read_objects(next(iter(found.values())))
-    return read_objects(read_listing("\n".join(clean(text))))
+        return next(iter(found.values())), f"{text[: begins.start()]}\n{text[end:]}"
+    cleaned = "\n".join(clean(text))
+    return read_listing(cleaned), leave_tables_out(cleaned)
 
 
-def _dump_of_nft(name: str, snapshots: Sequence[Snapshot]) -> Dump:
+def _without_repeated(objects: Sequence[object], listings: Mapping[Family, Listing]) -> Sequence[object]:
+    """The objects without the tables of iptables-nft that a listing of iptables shows, too. Raises ParseError if it shows others."""
+    repeated = set()
+    for family, listing in listings.items():
+        for table, listed in listing.items():
+            place = (family.nft, table)
+            chains, rules = ([body for body in _bodies(objects, kind) if _place_of(body) == place] for kind in ("chain", "rule"))
+            numbers = Counter([body.get("chain") for body in rules])
+            names = {body.get("name") for body in chains}
+            own = names - BUILTIN == listed.rules.keys() - BUILTIN
+            if own and all(numbers[name] == len(found) for name, found in listed.rules.items()):
+                repeated.add(place)
+            elif names:
+                where = f"the table {table} of {family.name}"
+                raise ParseError(f"{where} is in listings of iptables and of nft, and not alike; give one state of it")
+    return [one for one in objects if not isinstance(one, Mapping) or not {_place_of(body) for body in one.values()} & repeated]
+
+
+def _bodies(objects: Sequence[object], kind: str) -> list[Mapping[str, Any]]:
+    return [one[kind] for one in objects if isinstance(one, Mapping) and isinstance(one.get(kind), Mapping)]
+
+
+def _place_of(body: object) -> tuple[object, object]:
+    """The family of an object's table, and its name."""
+    found = body if isinstance(body, Mapping) else {}
+    return found.get("family"), found.get("table", found.get("name"))
+
+
+def _dump_of_nft(name: str, snapshots: Sequence[Snapshot], listed: Mapping[Family, Ruleset]) -> Dump:
+    """The rules of listings of nft, and those of iptables, `listed`, beside them."""
     snapshot = snapshots[0]
     for other in snapshots[1:]:
         places = {(one.family, one.name) for one in snapshot.tables}
@@ -259,11 +312,14 @@ def _dump_of_nft(name: str, snapshots: Sequence[Snapshot]) -> Dump:
         snapshot = snapshot.replace(**{one: getattr(snapshot, one) + getattr(other, one) for one in names})
     kernel = load_snapshot(snapshot)
     unread = tuple(dict.fromkeys([f"{where}: {what}" for where, what, _ in find_unfollowed(snapshot)]))
-    families = tuple([one for one in FAMILIES if any(_concerns(table, one) for table in snapshot.tables)]) or FAMILIES
+    families = tuple([one for one in FAMILIES if one in listed or any(_concerns(table, one) for table in snapshot.tables)]) or FAMILIES
     rulesets: dict[str, dict[Family, Ruleset]] = {}
-    for place, found in kernel.rulesets.items():
-        if any(ruleset.tables for ruleset in found.values()):
-            rulesets[place] = {one: replace(found[one], foreign=kernel.foreign[one], unread=unread) for one in families}
+    for kind, found in kernel.rulesets.items():
+        place, tables = kind, {one: found[one].tables for one in families}
+        if listed and kind == FIRST_WITH[NF_TABLES]:  # what iptables lists, and tables of iptables-nft that it does not
+            place, tables = SOURCE, {one: tables[one] | (listed[one].tables if one in listed else {}) for one in families}
+        if any(tables.values()):
+            rulesets[place] = {one: Ruleset(one, tables[one], foreign=kernel.foreign[one], unread=unread) for one in families}
     if not rulesets:
         rulesets[FIRST_WITH[NF_TABLES]] = {one: Ruleset(one, foreign=kernel.foreign[one], unread=unread) for one in families}
     warnings = [f"{one}, and may decide otherwise" for one in (*unread, *kernel.unreadable)]

@@ -6,7 +6,7 @@ from _struct import pack
 
 from netinit.base.net import IPV6, Family, Network, number_of
 from netinit.rules import structs
-from netinit.rules.targets import GO_ON, Target
+from netinit.rules.targets import GO_ON, Capture, Target, Tproxy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,13 +35,24 @@ class ForeignTarget(Target):
 
 
 class Observe(ForeignTarget):
-    """A target that logs the packet, copies it or changes a field that no rule tests; empty: the rule only counts."""
+    """A target that logs the packet, copies it or changes a field that no rule tests; empty: the rule only counts.
 
-    only_observes = True
+    `is_of_ct`: it says how the packet's connection is tracked, so that later rules of CT leave it as it is (section CT).
+    """
+
     copies: bool = False
+    is_of_ct: bool = False
+
+    @property
+    def only_observes(self) -> bool:  # type: ignore[override] # computed here
+        return not self.is_of_ct
+
+    @property
+    def tracks(self) -> bool:  # type: ignore[override] # computed here
+        return self.is_of_ct
 
     def act(self, packet: Traversal) -> Verdict:
-        return GO_ON
+        return packet.track(0) if self.is_of_ct else GO_ON
 
     def describe(self) -> str:
         return f"do `{self.text}` and go on" if self.text else "count it and go on"
@@ -134,6 +145,23 @@ class Untrack(Target):
         return packet.track(None)
 
 
+class OfferedToSocket(Tproxy):
+    """Delivers the packet to a transparent socket, as nft's tproxy does, and goes on with the rule and the chain (nft_tproxy_eval)."""
+
+    is_final = False
+    words = "hand it to the transparent socket on port {0.port}"
+
+    def take(self, following: list[Target]) -> list[Target]:
+        """Make one target, as iptables has it, of a whole mark and ACCEPT behind it, which end the chain."""
+        if following and following[0].whole_mark >= 0 and [one.name for one in following[1:]] == ["ACCEPT"]:
+            return [Tproxy(port=self.port, mark=following[0].whole_mark, address=self.address)]
+        return [self, *following]
+
+    def act(self, packet: Traversal) -> Verdict:
+        packet.deliver_to_socket(self.port, 0, 0)
+        return GO_ON
+
+
 class MapNetwork(Target):
     """Replaces the network part of the destination, behind routing of the source, and keeps the rest (section NETMAP)."""
 
@@ -172,6 +200,12 @@ class UnknownTarget(ForeignTarget):
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.give_up()
+
+
+def socket_target(target: Target) -> Capture | None:
+    """Return the action of a target, or of several, that hands packets to a transparent socket; None if none does."""
+    actions = target.targets if isinstance(target, Several) else (target,)
+    return next((one for one in actions if isinstance(one, Capture) and one.transparent), None)
 
 
 class Several(Target):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from netinit.base.net import Network
+from netinit.base.net import FULL_MASK, Network
 
 Verdict = Literal["go on", "back", "accepted", "ended"]
 
@@ -83,8 +83,8 @@ class Traversal(Protocol):
     def redirect(self, port: int) -> Verdict:
         """Redirect the connection to a port of this host."""
 
-    def deliver_to_socket(self, port: int, mark: int) -> Verdict:
-        """Deliver the packet to a transparent socket and set its mark."""
+    def deliver_to_socket(self, port: int, mark: int, mask: int = FULL_MASK) -> Verdict:
+        """Deliver the packet to a transparent socket and set the bits of its mark under a mask."""
 
     def send_to(self, address: str, port: int) -> Verdict:
         """Change the connection's destination; empty and 0 leave it unchanged."""

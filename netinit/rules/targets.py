@@ -263,8 +263,12 @@ class Tproxy(Capture):
     name = "TPROXY"
     words = "hand it to the transparent socket on port {0.port} and mark it {0.mark}"
     mark: int
+    mask: int = FULL_MASK  # bits of the mark
     address: str = ""  # of the socket; empty: any. Only foreign rules set one
     closes: bool = True  # drop in nft too if no socket is open
+
+    def _values(self) -> tuple[object, ...]:
+        return self.port, self.mark, self.mask, self.address  # of a rule, which nft has a second one beside
 
     @property
     def socket_address(self) -> str:
@@ -272,7 +276,7 @@ class Tproxy(Capture):
 
     def xt(self, family: Family) -> str:
         where = self.address or family.any_address
-        return f"TPROXY --on-port {self.port} --on-ip {where} --tproxy-mark {self.mark:#x}/{FULL_MASK:#x}"
+        return f"TPROXY --on-port {self.port} --on-ip {where} --tproxy-mark {self.mark:#x}/{self.mask:#x}"
 
     def nft(self, family: Family) -> str:
         return f"tproxy {family.nft} to {self.address}:{self.port} meta mark set {self.mark:#010x} accept"
@@ -290,18 +294,11 @@ class Tproxy(Capture):
 
     def struct(self, family: Family) -> structs.Struct:
         address = number_of(self.address).to_bytes(family.bits // 8, "big") if self.address else b""
-        info = pack(structs.TPROXY, FULL_MASK, self.mark) + address.ljust(16, b"\0") + pack(">H", self.port)
+        info = pack(structs.TPROXY, self.mask, self.mark) + address.ljust(16, b"\0") + pack(">H", self.port)
         return structs.pad("TPROXY", 1, info)
 
-    def take(self, following: list[Target]) -> list[Target]:
-        """Include the mark and the verdict after it."""
-        if not following or following[0].whole_mark < 0:
-            return [self, *following]
-        rest = [one for one in following[1:] if one.name != "ACCEPT"]
-        return self.replace(mark=following[0].whole_mark).take(rest)
-
     def act(self, packet: Traversal) -> Verdict:
-        return packet.deliver_to_socket(self.port, self.mark)
+        return packet.deliver_to_socket(self.port, self.mark, self.mask)
 
 
 VERDICTS: dict[int, _Verdict] = {one.verdict: one for one in (Accept(), Drop(), Return())}

@@ -95,6 +95,7 @@ class Condition:
     policy_routed: bool = False
     zone: int = 0  # of the original direction
     reply_zone: int = 0
+    zone_decided: bool = False  # by a rule of CT, before connection tracking
     early: tuple[tuple[str, str], ...] = ()  # chains that ran early and share their priority with connection tracking or NAT
     has_vague_marks: bool = False  # their marks are unknown
 
@@ -163,9 +164,9 @@ class TargetEffects:
         interface = self.now.in_interface
         return PRIMARY if interface is KEPT else self._around.primary_address(str(interface))
 
-    def deliver_to_socket(self, port: int, mark: int) -> Verdict:
+    def deliver_to_socket(self, port: int, mark: int, mask: int = FULL_MASK) -> Verdict:
         taken = port if self._is_proxy(port) else 0
-        self.now = self.now.replace(mark=self.now.mark.set(mark, FULL_MASK), redirect_port=taken, transparent=True)
+        self.now = self.now.replace(mark=self.now.mark.set(mark, mask), redirect_port=taken, transparent=True)
         return ACCEPTED
 
     def send_to(self, address: str, port: int) -> Verdict:
@@ -232,8 +233,8 @@ class TargetEffects:
         """The first such rule wins, and tracked packets keep theirs (xt_CT); `side`: the direction that the zone is of."""
         if self._table != RAW:
             return self.give_up()
-        now = self.now
-        if now.connection or now.zone or now.reply_zone:
+        now = self.now.replace(zone_decided=True)
+        if now.connection or self.now.zone_decided:
             return GO_ON
         if zone is None:
             self.now = now.replace(state=UNTRACKED)

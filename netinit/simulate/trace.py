@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from netinit.base.sanitize import shorten
-from netinit.rules.foreign_targets import DestinationNat, MapNetwork
+from netinit.rules.foreign_targets import DestinationNat, MapNetwork, socket_target
 from netinit.rules.matches.packet import Destination, Protocol
 from netinit.rules.model import ISTIO_REFUSE_IN, ISTIO_REFUSE_OUT, MANGLE, NAT, OUTPUT, PREROUTING, Rule
 from netinit.rules.packet_inputs import Packet
@@ -108,7 +108,7 @@ class Trace:
         """The rule that hands a delivered packet to a transparent socket which is not the proxy's; None if none does."""
         if not self.transparent or self.redirect_port or self.fate != DELIVERED:
             return None
-        handing = [hit for hit in self.hits if isinstance(hit.matched.target, Capture) and hit.matched.target.transparent]
+        handing = [hit for hit in self.hits if socket_target(hit.matched.target)]
         return handing[-1] if handing else None
 
     @property

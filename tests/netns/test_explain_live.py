@@ -272,6 +272,44 @@ def test_what_a_foreign_tproxy_takes_goes_to_its_socket_and_without_one_nowhere(
         assert listener["outcome"] == ("accepted" if taken else "unanswered"), listener
 
 
+NFT_TPROXY = """table ip theirs {{
+    chain in {{
+        type filter hook prerouting priority -155
+        tcp dport 8080 tproxy to :7893 meta mark set 1{verdict}
+        tcp dport 8080 {behind}
+    }}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "behind", "is_open"),
+    choose([(" accept", "counter", False), ("", "drop", True)], [(verdict, behind, is_open) for verdict in (" accept", "") for behind in ("counter", "drop") for is_open in (False, True)]),
+)  # fmt: skip
+def test_nfts_tproxy_without_a_socket_leaves_the_connection_to_the_next_rule(require_netns, verdict, behind, is_open):
+    needs("nftables")
+    with Pod(ipv6=False) as alone:
+        start_servers(alone, proxy=(15001, 15006, *[7893][:is_open]), transparent=[7893][:is_open])
+        apply_in(alone, Options.from_argv(SIDECAR))
+        alone.run(["sh", "-ec", "ip rule add fwmark 1 lookup 100; ip route add local default dev lo table 100"], check=True)
+        alone.run(["nft", "-f", "-"], stdin=NFT_TPROXY.format(verdict=verdict, behind=behind), check=True)
+        end = alone.client.connect(alone.address, 8080)
+        told = explain(alone, "inbound", "--from", "10.77.0.1", "--to-port", "8080")
+        report = run_tool(alone, "verify").stdout
+    if behind == "drop" and not (is_open and verdict):
+        assert end.outcome == "timeout"
+        assert told["verdict"] == ("dropped" if is_open or not verdict else "unknown"), told["sentence"]
+    elif is_open:
+        assert told["verdict"] == "direct", told["sentence"]
+        assert end.port != 15006
+    else:
+        assert end.port == 15006
+        assert told["verdict"] == "unknown", told["sentence"]
+        assert "it cannot be known here whether `a transparent socket on port 7893 is open` holds" in told["sentence"]
+    assert ("captured packets escape there" in report) is (told["verdict"] == "direct"), report
+    assert ("it may divert packets" in report) is (told["verdict"] == "unknown"), report
+
+
 NO_WAY = {
     "no default route": ("ip route del default", "no route leads there"),
     "an unreachable network": ("ip route add unreachable 203.0.113.0/24", "the route unreachable 203.0.113.0/24 of table 254 refuses it"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from netinit.rules.decoding.registers import ExpressionReader, Found, TargetStructReader, TextReader
 
 HARMLESS_META = {2: "priority", 12: "nftrace", 13: "rtclassid"}  # not used by our rules, nor by routing
+OF_CONNECTIONS = frozenset(("--helper", "--timeout", "--ctevents", "--expevents"))  # of CT: they change no packet
 HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 
 # ---- options of iptables ---------------------------------------------------------------------------------------------------
@@ -52,9 +53,11 @@ def _connmark_words(options: dict[str, str], text: str, family: Family) -> Targe
     return _mark_words(options, text, family, connection=True)
 
 
-def _zone_words(options: dict[str, str], _: str, __: Family) -> Target | None:
+def _zone_words(options: dict[str, str], text: str, _: Family) -> Target | None:
     if options == {"--notrack": ""}:
         return Untrack()
+    if options and options.keys() <= OF_CONNECTIONS:
+        return Observe(text=text, is_of_ct=True)
     for side in ("", *DIRECTIONS):
         zone = read_number(options.get(f"--zone-{side}" if side else "--zone", ""))
         if zone is not None:
@@ -94,12 +97,16 @@ def _read_connmark(info: bytes, _: Family, *, form: str) -> Target | None:
 
 
 def _read_ct(info: bytes, _: Family) -> Target | None:
-    """Read a zone, or NOTRACK; None for helpers, events and timeouts."""
+    """Read a zone, NOTRACK, or, without a zone, a helper, a timeout policy and events."""
     flags, zone, events, expectations = unpack_from(structs.CT, info)
     if flags & structs.NOTRACK:
         return Untrack()
+    helper, timeout = (_text(info[start:end]) for start, end in ((12, 28), (28, 60)))
+    if not flags and not zone and (events or expectations or helper or timeout):
+        found = {"helper": helper, "timeout": timeout, "ctevents": events, "expevents": expectations}
+        return Observe(text=" ".join(["CT", *[f"--{option} {value}" for option, value in found.items() if value]]), is_of_ct=True)
     sides = {0: "", **{flag: side for side, flag in structs.ZONE_SIDES.items()}}
-    if flags not in sides or events or expectations or info[12:28].strip(b"\0") or info[28:60].strip(b"\0"):
+    if flags not in sides or events or expectations or helper or timeout:
         return None
     return TrackZone(zone=zone, side=sides[flags])
 

@@ -76,7 +76,11 @@ class RegisterTest(Record):
     def unknown(self) -> list[Match]:
         """Return the comparison as an unknown match."""
         if self.operand.key[0] in ("numgen", "hash"):
-            return [Undecided(text=self.text, about=ABOUT["statistic"])]
+            kind, modulus, offset = self.operand.key
+            of = f"{kind} mod {modulus}{f' offset {offset}' if offset else ''} {'!=' if self.negated else '=='}"
+            plain = self.single is not None and not self.operand.mask
+            text = f"{of} {self.number(self.ranges[0][0])}" if plain else self.text
+            return [Undecided(text=text, about=ABOUT["statistic"])]
         return [UnknownMatch(text=self.text)]
 
     @property

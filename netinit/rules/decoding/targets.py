@@ -5,12 +5,21 @@ from __future__ import annotations
 from _functools import partial  # type: ignore[import-not-found] # functools takes 2 ms of a removal
 from struct import error, unpack_from
 
-from netinit.base.net import FULL_MASK, IPV4, IPV6, Family, Network, number_of, parse_address, text_of
+from netinit.base.net import IPV4, IPV6, Family, Network, number_of, parse_address, text_of
 from netinit.base.netlink_attributes import attributes_of, name, number, signed
 from netinit.rules import foreign_targets, numbers, structs, targets
 from netinit.rules.decoding import marking_targets, read_masked, read_number
 from netinit.rules.decoding.registers import CONSTANT, Registers
-from netinit.rules.foreign_targets import DestinationNat, MapNetwork, Observe, Queue, SourceNat, UnknownTarget, Untrack
+from netinit.rules.foreign_targets import (
+    DestinationNat,
+    MapNetwork,
+    Observe,
+    OfferedToSocket,
+    Queue,
+    SourceNat,
+    UnknownTarget,
+    Untrack,
+)
 from netinit.rules.structs import UNREACHABLE
 from netinit.rules.targets import Jump, Redirect, Reject, Target, Tproxy
 
@@ -73,14 +82,14 @@ def _redirect_words(options: dict[str, str], _: str, __: Family) -> Target | Non
 def _tproxy_words(options: dict[str, str], _: str, family: Family) -> Target | None:
     port = read_number(options.get("--on-port", ""))
     mark = read_masked(options.get("--tproxy-mark", ""))
-    if not port or mark is None or mark[1] != FULL_MASK or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
+    if not port or mark is None or not set(options) <= {"--on-port", "--tproxy-mark", "--on-ip"}:
         return None
     address = options.get("--on-ip", family.any_address)
     try:
         address = "" if address == family.any_address else parse_address(address)
     except ValueError:
         return None
-    return Tproxy(port=port, mark=mark[0], address=address)
+    return Tproxy(port=port, mark=mark[0], mask=mark[1], address=address)
 
 
 def _reject_words(options: dict[str, str], _: str, family: Family) -> Target | None:
@@ -200,9 +209,9 @@ def _read_tproxy(info: bytes, family: Family) -> Target | None:
     mask, mark = unpack_from(structs.TPROXY, info)
     size = 16 if len(info) >= 26 else 4  # noqa: PLR2004 - of struct xt_tproxy_target_info_v1
     address, port = info[8 : 8 + size][: family.bits // 8], unpack_from(">H", info, 8 + size)[0]
-    if mask != FULL_MASK or not port:
+    if not port:
         return None
-    return Tproxy(port=port, mark=mark, address=text_of(int.from_bytes(address, "big"), family) if any(address) else "")
+    return Tproxy(port=port, mark=mark, mask=mask, address=text_of(int.from_bytes(address, "big"), family) if any(address) else "")
 
 
 def _read_netmap(info: bytes, family: Family) -> Target | None:
@@ -331,7 +340,7 @@ def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | No
         if value is None or len(value) not in (4, 16):
             return None
         address = _address(value)
-    return Tproxy(port=port, mark=0, address=address)
+    return OfferedToSocket(port=port, mark=0, address=address)
 
 
 def _set_payload(found: Found, registers: Registers, family: Family | None) -> Target | None:

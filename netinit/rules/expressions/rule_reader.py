@@ -42,6 +42,9 @@ OTHER_LOADS = {"exthdr": 1, "rt": 1, "osf": 1, "tunnel": 2, "xfrm": 1}  # by the
 OF_FAMILY = {"tproxy": 1, "nat": 2}  # the attribute of the one family that it acts on: NFTA_TPROXY_FAMILY, NFTA_NAT_FAMILY
 CT_DIRECTION = 3  # NFTA_CT_DIRECTION
 NUMBERS = ("numgen", "hash")  # give a number below a modulus, from an offset on
+MAX_NUMBERS = 16  # that a mark set by chance is followed to: balancing has few, and each is a rule more
+MARKING = {META: 3, CT: 4}  # NFTA_META_SREG, NFTA_CT_SREG
+TRANSLATING = frozenset(("nat", "redir", "masq"))  # end the chain
 LIMIT_PACKETS = 0
 ENDING = ("dynset", "quota", "connlimit")  # end a rule when a limit is reached, or a set is full
 POLICIES = {0: "DROP", 1: "ACCEPT"}
@@ -161,6 +164,7 @@ class _Walk:
 
     def go(self, expressions: list[tuple[str, dict[int, bytes]]]) -> None:
         """Decode the expressions. Raises MalformedError, KeyError, _SeveralWays."""
+        self._translates = not TRANSLATING.isdisjoint([kind for kind, _ in expressions])
         for kind, found in expressions:
             handler = getattr(self, f"_on_{kind}", None)
             if handler is not None:
@@ -174,6 +178,8 @@ class _Walk:
             else:
                 if kind in OF_FAMILY and not self._targets:  # on packets of the other family, only what stands before it acts
                     self.families = _families_named(number(found.get(OF_FAMILY[kind])), self.families)
+                if kind in MARKING:
+                    self._choose_number(found.get(MARKING[kind]))
                 self._targets.append(decode_effect(kind, found, self._registers, self._known.family))
 
     def rule(self, comment: str) -> Rule:
@@ -217,6 +223,15 @@ class _Walk:
 
     def _on_hash(self, found: dict[int, bytes]) -> None:
         self._load_other("hash", found.get(2), number(found.get(4)), number(found.get(6)))  # NFTA_HASH_MODULUS, NFTA_HASH_OFFSET
+
+    def _choose_number(self, register: bytes | None) -> None:
+        """Make one of few numbers that chance gives a constant, in a rule that may hold."""
+        operand = self._registers.load(register)
+        if operand.key[0] not in NUMBERS or operand.mask or operand.swapped or not 0 < int(operand.key[1]) <= MAX_NUMBERS:
+            return
+        data = (int(operand.key[2]) + self._choose(int(operand.key[1]))).to_bytes(4, byteorder)
+        self._matches += RegisterTest(operand=operand, ranges=((data, data),)).unknown()
+        self._registers.store(register, Operand(source=CONSTANT, key=("value",), length=4, data=data))
 
     def _on_immediate(self, found: dict[int, bytes]) -> None:
         data = attributes_of(found[2])
@@ -368,7 +383,8 @@ class _Walk:
         at = self._choose(len(elements) + bool(catch_all))
         if at < len(elements):
             element, (low, high) = elements[at]
-            if not (is_verdict and at + 1 == len(elements) and _are_all_numbers(fields[0], elements)):
+            ends = _all_end(elements) if is_verdict else self._translates
+            if not (ends and at + 1 == len(elements) and _are_all_numbers(fields[0], elements)):
                 self._compare_fields(fields, low, high)
         else:
             element = catch_all or elements[0][0]
@@ -397,15 +413,19 @@ class _Walk:
         self.comment = comment or self.comment
 
 
+def _all_end(elements: list[tuple[NftElement, Range]]) -> bool:
+    """Whether all verdicts of a map end the chain."""
+    verdicts = [target for element, _ in elements for target in decode_verdict(element.verdict)]
+    return all(target.is_final or (isinstance(target, Jump) and target.goto) for target in verdicts)
+
+
 def _are_all_numbers(operand: Operand, elements: list[tuple[NftElement, Range]]) -> bool:
-    """Whether elements whose verdicts all end the chain are all numbers that an operand can be, so that one of them is found."""
+    """Whether elements are all numbers that an operand can be, so that one of them is found."""
     if operand.key[0] not in NUMBERS:
         return False
     _, modulus, offset = operand.key
     keys = {int.from_bytes(low, byteorder) for _, (low, high) in elements if low == high}
-    verdicts = [target for element, _ in elements for target in decode_verdict(element.verdict)]
-    ends = all(target.is_final or (isinstance(target, Jump) and target.goto) for target in verdicts)
-    return ends and keys == set(range(int(offset), int(offset) + min(int(modulus), MAX_VARIANTS)))
+    return keys == set(range(int(offset), int(offset) + min(int(modulus), MAX_VARIANTS)))
 
 
 def _split_fields(fields: list[Operand], low: bytes, high: bytes) -> list[RegisterTest]:

@@ -19,7 +19,6 @@ from netinit.rules.expressions.table_differences import RuleKey, one_by_one
 from netinit.rules.infer_options import layout_readers
 from netinit.rules.infer_options.layout_readers import Chains, LayoutReader, Routing
 from netinit.rules.infer_options.older_releases import NATIVE, Releases, find_releases, list_rules
-from netinit.rules.infer_options.release_plans import closing
 from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.ownership import owned_rules
 from netinit.rules.iptables.parse import normalise_rule
@@ -111,7 +110,7 @@ def _count(pairs: Sequence[tuple[list[RuleKey], list[RuleKey]]]) -> int:
 def _list_keys(rules: Mapping[Family, Chains]) -> dict[tuple[Family, str, str], list[RuleKey]]:
     """Return the keys of all rules by family, table and chain."""
     found = {(family, *place): map(normalise_rule, its) for family, chains in rules.items() for place, its in chains.items() if its}
-    return {place: [(frozenset(matches), closing(target)) for *matches, target in keys] for place, keys in found.items()}
+    return {place: [(frozenset(matches), target) for *matches, target in keys] for place, keys in found.items()}
 
 
 def _unclaimed(rules: Sequence[Rule], owned: list[int]) -> list[str]:

@@ -21,8 +21,6 @@ today's layouts treat packets as a release did, and `plan` that release's own ru
 
 from __future__ import annotations
 
-from typing import Any
-
 from netinit.base.net import FAMILIES, IPV4, IPV6, Family, Network
 from netinit.options import CURRENT, DNS_LISTENER, OFF, REDIRECT, TPROXY, Interception, SettledOptions
 from netinit.options.interception import CLASSIC
@@ -305,13 +303,9 @@ def _undo_loopback_marks(rules: Rules) -> None:
 
 def _close(rules: Rules) -> None:
     """Let TPROXY drop what finds no socket: in iptables, which alone had these rules, it always does."""
-    if (MANGLE, ISTIO_TPROXY) in rules:
-        rules[MANGLE, ISTIO_TPROXY] = [rule.replace(target=closing(rule.target)) for rule in rules[MANGLE, ISTIO_TPROXY]]
-
-
-def closing(target: Any) -> Any:
-    """Return TPROXY as rules are read that drop what finds no socket, and any other target as it is."""
-    return target.replace(closes=True) if isinstance(target, Tproxy) else target
+    for index, rule in enumerate(rules.get((MANGLE, ISTIO_TPROXY), ())):
+        if isinstance(rule.target, Tproxy):
+            rules[MANGLE, ISTIO_TPROXY][index] = rule.replace(target=rule.target.replace(closes=True))
 
 
 def _undo_connection_marks(rules: Rules, options: SettledOptions, minor: int) -> None:

@@ -56,6 +56,9 @@ class NotUnderstoodError(Exception):
     """A part of a listing that is not understood."""
 
 
+CHANCES = ("numgen", "jhash", "symhash")  # expressions that give a number below a modulus
+
+
 @dataclass(frozen=True, slots=True)
 class ListedField:
     """What a rule compares: how it is loaded, how long it is, and what its values are."""
@@ -378,6 +381,8 @@ class _RuleEncoder:
         elif "numgen" in left:
             body = left["numgen"]
             found = ListedField("numgen", (body["mod"], {"inc": 0, "random": 1}[body["mode"]], body.get("offset", 0)), 4, "number")
+        elif body := left.get("jhash") or left.get("symhash"):
+            found = ListedField("hash", (body["mod"], body.get("offset", 0)), 4, "number")
         elif "fib" in left:
             flags = left["fib"]["flags"]
             flags = flags if isinstance(flags, str) else "".join(flags) if len(flags) == 1 else ""
@@ -401,6 +406,9 @@ class _RuleEncoder:
         self._limit(one)
         if one.kind == "numgen":
             self.writer.add(b"numgen", (1, register), *enumerate(one.key, 2))  # NFTA_NG_MODULUS, _TYPE, _OFFSET
+            return
+        if one.kind == "hash":
+            self.writer.add(b"hash", (2, register), (4, one.key[0]), (6, one.key[1]))  # NFTA_HASH_DREG, _MODULUS, _OFFSET
             return
         own, order = numbers.LOADS[one.kind]
         values = iter(one.key)
@@ -597,8 +605,11 @@ class _RuleEncoder:
             return
         if key != "mark":
             raise NotUnderstoodError
-        source, mask, xor = _bits_of(body["value"])
-        if source:
+        by_chance = isinstance(body["value"], Mapping) and not body["value"].keys().isdisjoint(CHANCES)
+        source, mask, xor = ("", 0, 0) if by_chance else _bits_of(body["value"])
+        if by_chance:
+            self._load(self._fields(body["value"])[0])
+        elif source:
             self.writer.load_mark(connection=source == "ct")
             if (mask, xor) != (FULL_MASK, 0):
                 self.writer.mask(pack("=I", mask), pack("=I", xor))

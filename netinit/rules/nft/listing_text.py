@@ -14,7 +14,7 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.sanitize import quote, shorten
 from netinit.rules.model import PRIORITIES
-from netinit.rules.nft.listing_objects import METAS, UNKNOWN, NotUnderstoodError
+from netinit.rules.nft.listing_objects import CHANCES, METAS, UNKNOWN, NotUnderstoodError
 
 BEGINS = re.compile(r"^[ \t]*table[ \t]+(?:ip6?|inet|bridge|arp|netdev)[ \t]+[^\s{}\"#;]+[ \t]*\{", re.MULTILINE)
 _CHANGE = re.compile(
@@ -69,6 +69,16 @@ def read_listing(text: str) -> list[dict[str, Any]]:
         found += _TableReader(tokens).read()
     _refuse_changes(text[at:], line, has_tables=bool(found))
     return found
+
+
+def leave_tables_out(text: str) -> str:
+    """Return the text around the tables; lines keep their numbers. Raises ParseError."""
+    kept, at = [], 0
+    while begins := BEGINS.search(text, at):
+        _, end = _tokens_of_table(text, begins.start(), text.count("\n", 0, begins.start()) + 1)
+        kept += [text[at : begins.start()], "\n" * text.count("\n", begins.start(), end)]
+        at = end
+    return "".join([*kept, text[at:]])
 
 
 def _refuse_changes(around: str, line: int, *, has_tables: bool) -> None:
@@ -370,7 +380,8 @@ class _RuleReader:
         side = {"dir": self._take()} if word == "ct" and self._peek() in _SIDES else {}
         key = self._take()
         self._expect("set")
-        return {"mangle": {"key": {word or "meta": {"key": key, **side}}, "value": self._bits()}}
+        value = self._field() if self._peek() in CHANCES else self._bits()
+        return {"mangle": {"key": {word or "meta": {"key": key, **side}}, "value": value}}
 
     def _bits(self, depth: int = 0) -> Any:
         """An expression of marks, which associates to the left."""
@@ -543,15 +554,25 @@ class _RuleReader:
             while self._skip("."):
                 flags.append(self._take())
             return {"fib": {"flags": flags, "result": self._take()}}
-        if word == "numgen":
-            mode = self._take()
-            self._expect("mod")
-            return {"numgen": {"mode": mode, "mod": self._number(), "offset": self._number() if self._skip("offset") else 0}}
+        if word in CHANCES:
+            return self._chance(word)
         if word == "socket":
             return {"socket": {"key": self._take()}}
         if word in _BARE_METAS:
             return {"meta": {"key": word}}
         raise NotUnderstoodError
+
+    def _chance(self, word: str) -> dict[str, Any]:
+        """A number that chance, a turn or a hash gives; of what the hash is does not matter."""
+        own: dict[str, Any] = {"mode": self._take()} if word == "numgen" else {}
+        fields = [self._field()] if word == "jhash" else []
+        while fields and self._skip("."):
+            fields.append(self._field())
+        self._expect("mod")
+        own["mod"] = self._number()
+        if word == "jhash" and self._skip("seed"):
+            self._take()
+        return {word: {**own, "offset": self._number() if self._skip("offset") else 0}}
 
     def _flags(self) -> Any:
         if not self._skip("("):

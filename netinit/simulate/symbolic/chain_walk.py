@@ -313,5 +313,5 @@ def _visible(condition: Condition) -> Condition:
     """The part of a condition that rules can see."""
     return condition.replace(
         connection=False, decided=False, source_decided=False, redirected=False, redirect_port=0,
-        transparent=False, translated=False, policy_routed=False, zone=0, reply_zone=0, early=(),
+        transparent=False, translated=False, policy_routed=False, zone=0, reply_zone=0, zone_decided=False, early=(),
     )  # fmt: skip

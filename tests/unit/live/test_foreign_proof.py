@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import plan
+from netinit.base.listeners import Listener, Listeners
 from netinit.base.net import IPV4, HostAddress
 from netinit.base.snapshot import Device, RoutingRule, TableRoute
 from netinit.live.host import LOCAL, MAIN
@@ -317,3 +318,38 @@ LOSS = f"of packets that the plan captures, for example TCP {OUT.format(':8080')
 )  # fmt: skip
 def test_of_several_rules_the_one_is_named_without_which_the_packets_are_captured(text, lines):
     assert find(text) == lines
+
+
+TO_SOCKET = "-p tcp -m tcp --dport 8080 -j TPROXY --on-port 4444 --on-ip 0.0.0.0 --tproxy-mark 0x1/0xffffffff"
+WHOLE, OPEN = "tcp dport 8080 tproxy to :4444 meta mark set 1", {"protocol": "tcp", "family": 2, "address": bytes(4), "port": 4444}
+
+
+@pytest.mark.parametrize(
+    ("rules", "listener", "lines"),
+    [
+        ((f"{WHOLE} accept",), None, [escaping(TO_SOCKET, MAY, IN.format(":8080"))]),
+        ((f"{WHOLE} accept",), Listener(**OPEN, transparent=True), [escaping(TO_SOCKET, ESCAPES, IN.format(":8080"))]),
+        ((f"{WHOLE} accept",), Listener(**OPEN, transparent=True, device=7), [escaping(TO_SOCKET, MAY, IN.format(":8080"))]),
+        ((f"{WHOLE} accept",), Listener(**{**OPEN, "protocol": "udp"}, transparent=True), [escaping(TO_SOCKET, MAY, IN.format(":8080"))]),
+        ((f"{WHOLE} accept", "tcp dport 8080 drop"), Listener(**OPEN, transparent=False), [escaping(TO_SOCKET, MAY, IN.format(":8080"))]),
+        ((WHOLE, "tcp dport 8080 drop"), Listener(**OPEN, transparent=True), [f"IPv4: nft table ip theirs, chain c, rule 2 `-p tcp -m tcp --dport 8080 -j DROP` drops packets that the plan captures, for example TCP {IN.format(':8080')}"]),
+    ],
+    ids=["unread sockets", "an open socket", "bound to a device", "of UDP", "one that is not transparent", "a drop behind it"],
+)  # fmt: skip
+def test_nfts_tproxy_takes_packets_where_a_transparent_socket_is_open_and_goes_on_with_the_next_rule(rules, listener, lines):
+    assert find(theirs("prerouting", *rules, priority=-155), listeners=listener and Listeners(sockets=(listener,))) == lines
+
+
+@pytest.mark.parametrize(
+    ("mode", "rule", "lines"),
+    [
+        ("REDIRECT", "meta mark set numgen inc mod 3 offset 1336", []),
+        ("REDIRECT", "meta mark set jhash ip saddr . ip daddr mod 2 seed 0x5 offset 100", []),
+        ("TPROXY", 'iifname "eth0" meta mark set numgen inc mod 2 offset 10', []),
+        ("TPROXY", 'iifname "eth0" meta mark set numgen inc mod 2 offset 1336', [escaping("-i eth0 [numgen mod 2 offset 1336 == 1336] -j MARK --set-xmark 0x538/0xffffffff", MAY, IN.format(":8080"))]),
+        ("TPROXY", 'iifname "eth0" meta mark set numgen inc mod 100', [escaping("-i eth0 -j meta [...]", MAY, IN.format(":8080"))]),
+    ],
+)  # fmt: skip
+def test_marks_that_chance_sets_matter_where_a_rule_reads_one_of_them(mode, rule, lines):
+    made = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off", "-m", mode]))
+    assert [one for one in find(theirs("prerouting", rule, priority=-160), made=made) if "of netinit's own" not in one] == lines

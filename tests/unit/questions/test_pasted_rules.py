@@ -277,7 +277,8 @@ REFUSALS = {
     "input of nft": ("add table ip nat\nadd rule ip nat OUTPUT accept\n", "it is input for nft, and not what is in force; give what `nft list ruleset` prints"),
     "nft cut off": (iptables_nft()[:-30], "line 37: the listing is cut off inside of a table; save all of it: nft list ruleset > FILE"),
     "JSON cut off": ('{"nftables": [{"table": {', "it is cut off, or no JSON: Expecting property name enclosed in double quotes: line 1 column 26 (char 25); give all that `nft -j list ruleset` prints"),
-    "both dialects": (save() + iptables_nft(), "it holds listings of iptables-save and of nft, which may show the same rules twice; give one of the two"),
+    "both dialects, not alike": (save().replace("-A PREROUTING -p tcp -j ISTIO_INBOUND\n", "") + iptables_nft(), "the table nat of IPv4 is in listings of iptables and of nft, and not alike; give one state of it"),
+    "a table of nft in a comment": (save().replace("-j RETURN", '-m comment --comment "\ntable ip x {\n}\n" -j RETURN', 1), "a comment of iptables with a line break stands beside tables of nft; give each in a file of its own"),
     "empty": ("", "it is empty; " + SAVE + ", or `nft list ruleset`"),
     "something else": ("hello\n", "no rules in it; " + SAVE + ", or `nft list ruleset`"),
 }
@@ -297,16 +298,58 @@ def test_what_lacks_a_part_is_refused_as_rules_with_the_command_that_gives_all(f
     [
         ([save(), save()], "b.txt: the table nat of IPv4 is in another file too; give each table once"),
         ([iptables_nft(), iptables_nft()], "a.txt and b.txt: the table ip nat is in two files; give each table once"),
-        ([save(), iptables_nft()], "a.txt and b.txt: listings of iptables and of nft may show the same rules twice; give one of the two"),
+        ([save(), iptables_nft().replace("chain PREROUTING", "chain OTHER")], "b.txt: the table nat of IPv4 is in listings of iptables and of nft, and not alike; give one state of it"),
         (["", " "], f"a.txt and b.txt: no rules in it; {SAVE}, or `nft list ruleset`"),
         (['{"nftables": ' + "[" * 100_000], "a.txt: it is nested too deeply; give all that `nft -j list ruleset` prints"),
     ],
-    ids=["a table of iptables twice", "a table of nft twice", "both dialects", "nothing", "nested JSON"],
+    ids=["a table of iptables twice", "a table of nft twice", "both dialects, not alike", "nothing", "nested JSON"],
 )  # fmt: skip
 def test_files_that_do_not_fit_together_are_refused(texts, told):
     with pytest.raises(ParseError) as error:
         read_rules(list(zip(("a.txt", "b.txt"), texts, strict=False)))
     assert str(error.value) == told
+
+
+DIVERTING = """table ip lb {
+	chain out {
+		type nat hook output priority -110; policy accept;
+		ip daddr 203.0.113.7 tcp dport 80 dnat to 203.0.113.8:443
+	}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[save() + DIVERTING], [DIVERTING + save()], [f"$ iptables-save\n{save()}$ nft list ruleset\n{iptables_nft()}{DIVERTING}"], [save(), iptables_nft() + DIVERTING], [listed() + DIVERTING],
+     [save(), json.dumps({"nftables": read_listing(DIVERTING)})]],
+    ids=["a save and nft", "nft and a save", "with what nft makes of the save", "in two files", "iptables -S and nft", "in JSON"],
+)  # fmt: skip
+def test_what_nft_lists_beside_iptables_save_is_judged_with_it(texts):
+    source = read_rules([(f"{number}.txt", text) for number, text in enumerate(texts)])
+    assert [explain_connection([source], Question(to=f"203.0.113.7:{port}", uid="1000")).verdict for port in (80, 443)] == ["direct", "captured"]
+    report = verify_dump(source, strict=False).report
+    (escaping,) = report.differences
+    assert (escaping.kind, report.warnings) == ("escaping", ())
+    assert "203.0.113.7:80" in escaping.origin
+
+
+def test_istios_tproxy_is_known_in_a_dump_with_its_purpose_also_beside_foreign_rules():
+    options = Options.from_argv(["-m", "TPROXY", "-b", "*", "-i", "*", "--ipv6", "off", "--istio-exact"], {})
+    text = save(options)
+    for more in ("", "table ip theirs {\n\tchain c {\n\t\ttype filter hook input priority 0; policy accept;\n\t\tip saddr 192.0.2.9 drop\n\t}\n}\n"):
+        found = verify_dump(read_rules([("tproxy.txt", text + more)], options), strict=False)
+        assert found.report.differences == ()
+        assert not any("difference" in one for one in found.notes), found.notes
+    (tproxy,) = read_rules([("tproxy.txt", text)]).rules.join(IPV4).tables["mangle"]["ISTIO_TPROXY"].rules
+    assert tproxy.purpose == "new connections go to the proxy, both addresses kept"
+
+
+def test_rules_of_ours_in_a_second_kind_of_tables_are_left_over():
+    report = verify_dump(read_rules([("both.txt", save() + native())]), strict=False).report
+    assert [str(one.kind) for one in report.differences] == ["leftover"]
+    assert report.differences[0].describe() == "leftover: nftables: rules of netinit or Istio are active there, beside those of iptables"
+    assert verify_dump(read_rules([("one.txt", native())]), strict=False).report.differences == ()
 
 
 def test_rules_are_read_up_to_a_limit(monkeypatch):
@@ -580,6 +623,8 @@ WRITING = """table ip mine {
 		type nat hook output priority -100; policy accept;
 		tcp dport 80 ip daddr 10.96.0.1 numgen random mod 2 vmap { 0 : goto a, 1 : goto b }
 		tcp dport 81 redirect to :15001
+		tcp dport 80 ip daddr 10.96.0.2 jhash ip saddr . ip daddr mod 2 seed 0x5 offset 3 vmap { 3 : goto a, 4 : goto b }
+		tcp dport 80 ip daddr 10.96.0.3 symhash mod 3 vmap { 0 : goto a, 1 : goto b }
 	}
 
 	chain a {
@@ -599,6 +644,8 @@ WRITING = """table ip mine {
     [
         ("10.96.0.1:80", "direct: a rule that is not netinit's sends it to one of 10.1.1.1:8080, 10.1.1.2:8080: rule 1 of nft table ip mine n"),
         ("192.0.2.9:81", "captured: goes to the proxy on 15001"), ("192.0.2.9:77", "the program behind the queue decides"),
+        ("10.96.0.2:80", "direct: a rule that is not netinit's sends it to one of 10.1.1.1:8080, 10.1.1.2:8080: rule 3 of nft table ip mine n"),
+        ("10.96.0.3:80", "direct: a rule that is not netinit's sends it to 10.1.1.1:8080 instead; or: a rule that is not netinit's sends it to 10.1.1.2:8080 instead; or: goes out to"),
         ("10.9.9.9:5", "direct: goes out to 10.1.1.1:5"), ("192.0.2.9:99", "direct: goes out to 192.0.2.9:98"),
     ],
 )  # fmt: skip

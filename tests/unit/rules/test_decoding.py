@@ -344,6 +344,32 @@ def test_one_of_one_is_no_chance(modulus, offset, holds):
     assert matched(decode(number_of_turns(modulus, offset)), sent()) is holds
 
 
+@pytest.mark.parametrize("kind", ["numgen", "hash"])
+def test_one_of_the_numbers_of_a_map_is_found_where_the_map_has_them_all_and_the_rule_ends_the_chain(kind):
+    """`dnat to numgen inc mod 2 offset 3 map { 3 : 10.0.0.3, 4 : 10.0.0.4 }`."""
+    held = [NftElement(key=pack("=I", one), value=bytes((10, 0, 0, one))) for one in (3, 4)]
+    attributes = ((1, REGISTER), (2, 2), (3, 0), (4, 3)) if kind == "numgen" else ((2, REGISTER), (4, 2), (6, 3))
+
+    def read(elements, *more):
+        looks = RuleBuilder(IP, [])
+        looks.add(kind.encode(), *attributes)
+        looks.add(b"lookup", (1, b"m\0"), (2, REGISTER), (3, REGISTER))
+        for each in more:
+            looks.add(*each)
+        known = NftSet(family=IP, table="t", name="m", flags=8, key_length=4, elements=tuple(elements))
+        rule = NftRule(family=IP, table="t", chain="c", handle=1, expressions=looks.block())
+        return decode_rule(rule, References(sets={(IP, "t", "m"): known}, devices={})).rules
+
+    translation = (b"nat", (1, 1), (2, 2), (3, REGISTER), (4, REGISTER))
+    first, last = read(held, translation)
+    assert (first.target, last.target) == (DestinationNat(address="10.0.0.3", port=0), DestinationNat(address="10.0.0.4", port=0))
+    assert ([one.text for one in first.matches], last.matches) == ([f"{kind} mod 2 offset 3 == 3"], ())
+    (lone,) = read(held[:1], translation)
+    assert [one.text for one in lone.matches] == [f"{kind} mod 2 offset 3 == 3"]
+    marking = read(held, (b"meta", (2, 3), (3, REGISTER)))
+    assert [len(one.matches) for one in marking] == [1, 1], "a mark does not end the chain"
+
+
 @pytest.mark.parametrize(
     ("base", "offset", "value", "target"),
     [

@@ -158,7 +158,7 @@ UNKNOWN = {
         "calico": {"fib 1 5 == 00000000"}, "cilium": {"socket 0 == 01"},
         "firewalld": {"fib 1 45 == 00", "fib 1 45 == 00000000", "limit", "payload 2 0 == 86, 87"},
         "kube-proxy": {
-            "dynset", "other numgen 2 0 == 00000000",
+            "dynset", "numgen mod 2 == 0",
             "payload 1 12 in the set affinity-ABCDEFGH-ns1/svc1/tcp/p80__10.180.1.1/80, to which packets add elements",
         },
         FORMS: {"payload 2 0 == 80"},

@@ -141,6 +141,8 @@ ZONE = "=2H2I"
         (("CT", 2), pack(ZONE, 4, 5, 0, 0) + bytes(60), TrackZone(zone=5, side="orig")), (("CT", 2), pack(ZONE, 8, 5, 0, 0) + bytes(60), TrackZone(zone=5, side="reply")),
         (("CT", 0), pack(ZONE, 0, 5, 0, 0) + bytes(16) + b"\1" * 12, TrackZone(zone=5, side="")), (("CT", 0), pack(ZONE, 0, 5, 0, 0) + b"\1" + bytes(27), None),
         (("CT", 2), pack(ZONE, 2, 5, 0, 0) + bytes(60), None), (("CT", 2), pack(ZONE, 0, 5, 1, 0) + bytes(60), None), (("CT", 2), pack(ZONE, 0, 5, 0, 1) + bytes(60), None),
+        (("CT", 2), pack(ZONE, 0, 0, 0, 0) + b"ftp".ljust(60, b"\0"), Observe(text="CT --helper ftp", is_of_ct=True)), (("CT", 2), pack(ZONE, 16, 0, 0, 0) + b"ftp".ljust(60, b"\0"), None),
+        (("CT", 1), pack(ZONE, 0, 0, 3, 1) + bytes(16) + b"slow".ljust(44, b"\0"), Observe(text="CT --timeout slow --ctevents 3 --expevents 1", is_of_ct=True)),
         (("CT", 2), pack(ZONE, 0, 5, 0, 0) + b"ftp".ljust(60, b"\0"), None), (("CT", 2), pack(ZONE, 0, 5, 0, 0) + bytes(16) + b"timeout".ljust(44, b"\0"), None),
         (("LOG", 0), pack("=2B30s", 4, 0, b"x: "), LogTarget(prefix="x: ")), (("LOG", 0), pack("=2B30s", 5, 0, b"x"), Observe(text="LOG")), (("LOG", 0), pack("=2B30s", 4, 1, b"x"), Observe(text="LOG")),
         (("LOG", 0), pack("=2B30s", 4, 0, b""), Observe(text="LOG")),

@@ -10,7 +10,7 @@ from netinit.base.snapshot import NftRule
 from netinit.rules import foreign_targets, marking_targets, targets
 from netinit.rules.decoding.targets import decode_target
 from netinit.rules.expressions.rule_reader import References, decode_rule
-from netinit.rules.foreign_targets import Observe, Several, SourceNat, UnknownTarget, WriteDestination
+from netinit.rules.foreign_targets import Observe, OfferedToSocket, Several, SourceNat, UnknownTarget, WriteDestination
 from netinit.rules.marking_targets import RestoreMark
 from netinit.rules.rule_builder import RuleBuilder
 from netinit.rules.targets import Target
@@ -75,6 +75,7 @@ FACES = [
     ("DNAT --to-destination 1.2.3.4:80", ("dnat to 1.2.3.4:80",), "send it to 1.2.3.4:80 instead"),
     ("MASQUERADE", ("MASQUERADE",), "replace its source address (`MASQUERADE`)"),
     ("NFQUEUE --queue-num 0", ("NFQUEUE --queue-num 0",), "hand it to the program behind the queue (`NFQUEUE --queue-num 0`), which decides"),
+    ("CT --helper ftp", ("CT --helper ftp",), "do `CT --helper ftp` and go on"),
     ("NETMAP --to 10.6.0.0/16", ("NETMAP --to 10.6.0.0/16",), "replace the network of its address by 10.6.0.0/16"),
     ("TTL --ttl-set 64", ("TTL --ttl-set 64",), "do `TTL --ttl-set 64` and go on"),
     ("TTL --ttl-set 1", ("TTL --ttl-set 1",), "do `TTL --ttl-set 1` (not known to netinit)"),
@@ -97,7 +98,7 @@ def kinds_of(one=Target):
 
 
 def test_every_target_is_in_the_tables_that_try_its_notations_its_words_and_its_struct():
-    kinds = kinds_of() - {Several.__name__, WriteDestination.__name__}  # iptables has no words for them
+    kinds = kinds_of() - {OfferedToSocket.__name__, Several.__name__, WriteDestination.__name__}  # iptables has no words for them
     assert len(kinds) >= 15, kinds
     foreign = {type(parse_rule(rule.split(maxsplit=2)[2], IPV4).target).__name__ for rules in FOREIGN.values() for rule in rules}
     tables = {
@@ -171,6 +172,7 @@ def test_a_rule_without_a_target_counts():
         ("CONNMARK --save-mark", True, False, False),
         ("CONNMARK --restore-mark", True, False, False),
         ("CT --zone 2", True, False, False),
+        ("CT --helper ftp", True, False, False),
         ("CT --notrack", False, False, False),
         ("DNAT --to-destination 1.2.3.4", True, False, False),
         ("SNAT --to-source 1.2.3.4", True, False, True),

@@ -534,6 +534,9 @@ def test_zones_keep_two_queries_with_the_same_addresses_apart():
 
 def test_the_first_zone_counts():
     assert outbound("raw OUTPUT -j CT --zone 1\nraw OUTPUT -j CT --zone 2").zone == 1
+    assert outbound("raw OUTPUT -j CT --zone 0\nraw OUTPUT -j CT --zone 2").zone == 0
+    assert outbound("raw OUTPUT -j CT --helper ftp\nraw OUTPUT -j CT --zone 2").zone == 0
+    assert outbound("raw OUTPUT -j CT --helper ftp\nraw OUTPUT -j CT --notrack\nnat OUTPUT -j ACCEPT").last.state == "NEW"
 
 
 def test_a_packet_that_is_tracked_already_changes_neither_its_zone_nor_its_state():

@@ -151,6 +151,11 @@ def _without_prefix(lines: list[str]) -> list[str]:
     return cut if whole else lines
 
 
+def has_open_quotes(lines: Sequence[str]) -> bool:
+    """Whether a rule's comment goes on in the next line."""
+    return any(line.startswith(("-", "[")) and _has_open_quote(line) for line in lines)
+
+
 def is_listed_by_l(text: str) -> bool:
     """Whether a text is what `iptables -L` prints, which leaves interfaces and parts of matches out."""
     return bool(_LISTED_BY_L.search("\n".join(clean(text)))) and "target" in text
