@@ -7,12 +7,13 @@ kernel without sets plain rules are written; correct plain rules stay.
 from __future__ import annotations
 
 import time
+from _socket import AF_INET, AF_INET6
 
 from netinit.backends import Change, Comparison, of_kind, owner_of_sets
 from netinit.backends.iptables import FirstComparison, ReadingBackend, XtablesState
 from netinit.backends.iptables_nft import NftVariant
 from netinit.backends.legacy import LegacyBackend
-from netinit.backends.set_contents import SetInUseError, change_sets, read_contents
+from netinit.backends.set_contents import read_contents
 from netinit.base.errors import ApplyError, LockedError, NetinitError
 from netinit.kernel.detect import loaded_sets, owned_sets
 from netinit.rules.iptables import set_changes
@@ -30,9 +31,15 @@ if TYPE_CHECKING:
     from netinit.backends.set_comparison import SetsComparison
     from netinit.base.net import Family
     from netinit.base.snapshot import Snapshot
+    from netinit.kernel.address_sets import AddressSets
+    from netinit.rules.iptables.sets import SetStep, Steps
     from netinit.rules.iptables.write import Written
 
 TRIES = 200  # times 5 ms: nf_tables releases a set some time after its rule is deleted
+
+
+class SetInUseError(ApplyError):
+    """A rule uses the set, so it cannot be destroyed."""
 
 
 class SetsState(XtablesState):
@@ -228,3 +235,30 @@ class LegacyVariantWithSets(SetsBackend, LegacyBackend):
             }
 
         return change.write(number)
+
+
+def change_sets(steps: Steps) -> None:
+    """Make these changes in order. Raises ApplyError; SetInUseError for a set that a rule uses."""
+    if not steps:
+        return
+    from netinit.kernel.address_sets import IN_USE, AddressSets
+
+    with AddressSets() as link:
+        for step in steps:
+            try:
+                _make(link, step)
+            except OSError as error:
+                kind = SetInUseError if error.errno == IN_USE else ApplyError
+                raise kind(f"address set {error.strerror}") from None
+
+
+def _make(link: AddressSets, step: SetStep) -> None:
+    if step.kind == set_rules.FILL:
+        link.create(
+            step.name, sorted(step.elements), family=AF_INET6 if step.is_ipv6 else AF_INET, hash_size=step.hash_size,
+            most=step.most_elements,
+        )  # fmt: skip
+    elif step.kind == set_rules.SWAP:
+        link.swap(step.name, step.other)
+    else:
+        link.destroy(step.name)

@@ -1,23 +1,12 @@
-"""Our address sets in the kernel: read, and changed by steps."""
+"""Our address sets in the kernel, with their elements."""
 
 from __future__ import annotations
-
-from _socket import AF_INET, AF_INET6
 
 from netinit.base.errors import ApplyError
 from netinit.kernel.detect import owned_sets
 from netinit.rules.iptables import sets as set_rules
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from netinit.kernel.address_sets import AddressSets
-    from netinit.rules.iptables.sets import SetStep, Steps
-
 MAX_BYTES = set_rules.MAX_ELEMENTS * 64  # of one set's elements, of which the kernel lists one in at most 40
-
-
-class SetInUseError(ApplyError):
-    """A rule uses the set, so it cannot be destroyed."""
 
 
 def read_contents() -> set_rules.Contents:
@@ -45,30 +34,3 @@ def _read(name: str, size: int) -> frozenset[str]:
     if len(elements) != size:
         return set_rules.unread(f"it does not list the {size:,} elements that it has")
     return frozenset(elements)
-
-
-def change_sets(steps: Steps) -> None:
-    """Make these changes in order. Raises ApplyError; SetInUseError for a set that a rule uses."""
-    if not steps:
-        return
-    from netinit.kernel.address_sets import IN_USE, AddressSets
-
-    with AddressSets() as link:
-        for step in steps:
-            try:
-                _make(link, step)
-            except OSError as error:
-                kind = SetInUseError if error.errno == IN_USE else ApplyError
-                raise kind(f"address set {error.strerror}") from None
-
-
-def _make(link: AddressSets, step: SetStep) -> None:
-    if step.kind == set_rules.FILL:
-        link.create(
-            step.name, sorted(step.elements), family=AF_INET6 if step.is_ipv6 else AF_INET, hash_size=step.hash_size,
-            most=step.most_elements,
-        )  # fmt: skip
-    elif step.kind == set_rules.SWAP:
-        link.swap(step.name, step.other)
-    else:
-        link.destroy(step.name)

@@ -19,7 +19,8 @@ from hostile import tool
 from ipset_input import render_steps
 from lab_probes import Probe
 from laboratory import start_servers
-from netinit.backends.set_contents import change_sets, read_contents
+from netinit.backends.ipset import change_sets
+from netinit.backends.set_contents import read_contents
 from netinit.base.errors import ApplyError
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.kernel.address_sets import AddressSets

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from netinit.backends import ipset, set_contents
-from netinit.backends.ipset import NftVariantWithSets
-from netinit.backends.set_contents import SetInUseError
+from netinit.backends import ipset
+from netinit.backends.ipset import NftVariantWithSets, SetInUseError
 from netinit.base.errors import ApplyError
 from netinit.kernel import address_sets
 from netinit.kernel.address_sets import IN_USE, SetError
@@ -46,7 +45,7 @@ def test_steps_are_made_in_order_with_what_a_set_of_ours_has(kernel):
         SetStep(kind=FILL, name="a-6-new", elements=frozenset({"fd00::/8", "::1"})), SetStep(kind=FILL, name="a-4"),
         SetStep(kind=SWAP, name="a-6", other="a-6-new"), SetStep(kind=DESTROY, name="b"),
     )  # fmt: skip
-    set_contents.change_sets(steps)
+    ipset.change_sets(steps)
     assert kernel.asked == [
         ("create", "a-6-new", ["::1", "fd00::/8"], 10, 64, 65536), ("create", "a-4", [], 2, 64, 65536),
         ("swap", "a-6", "a-6-new"), ("destroy", "b"),
@@ -64,7 +63,7 @@ def test_steps_are_made_in_order_with_what_a_set_of_ours_has(kernel):
 def test_a_refusal_names_the_set_and_why(kernel, number, kind, text):
     kernel.answers = [number]
     with pytest.raises(ApplyError) as caught:
-        set_contents.change_sets((SetStep(kind=DESTROY, name="a"), SetStep(kind=DESTROY, name="b")))
+        ipset.change_sets((SetStep(kind=DESTROY, name="a"), SetStep(kind=DESTROY, name="b")))
     assert (type(caught.value), str(caught.value)) == (kind, text)
     assert kernel.asked == [("destroy", "a")], "went on after a refusal"
 
