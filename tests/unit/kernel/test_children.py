@@ -323,6 +323,17 @@ _CHILD = "from netinit.kernel import children; print('it', children.start(lambda
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root's groups and capabilities can be chosen")
+@pytest.mark.parametrize(("more", "groups"), [({}, ()), ({"keeps_groups": True}, (7,)), ({"kept": None}, (7,))])
+def test_a_child_has_no_supplementary_groups_unless_it_keeps_them(more, groups):
+    def work():
+        os.setgroups([7])
+        with children.start(lambda _: tuple(os.getgroups()), seconds=20, what="the child", **more) as child:
+            return child.receive()
+
+    assert ask(work) == groups
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's groups and capabilities can be chosen")
 @pytest.mark.parametrize(("groups", "said"), [("0", "it lives"), ("0,7", "NamespaceError: supplementary groups cannot be dropped")])
 def test_in_a_container_without_setgid_the_own_group_may_be_among_the_others_and_no_further_one(groups, said):
     confined = ["setpriv", "--regid=0", f"--groups={groups}", "--bounding-set=-setgid", "--inh-caps=-setgid"]
