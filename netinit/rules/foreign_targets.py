@@ -6,7 +6,7 @@ from _struct import pack
 
 from netinit.base.net import IPV6, Family, Network, number_of
 from netinit.rules import structs
-from netinit.rules.targets import GO_ON, Capture, Target, Tproxy
+from netinit.rules.targets import GO_ON, Capture, Target
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -145,16 +145,29 @@ class Untrack(Target):
         return packet.track(None)
 
 
-class OfferedToSocket(Tproxy):
-    """Delivers the packet to a transparent socket, as nft's tproxy does, and goes on with the rule and the chain (nft_tproxy_eval)."""
+class OfferedToSocket(Capture):
+    """Delivers the packet to a transparent socket, as nft's tproxy does, and goes on with the rule and the chain (nft_tproxy_eval).
+
+    `whole`: the target that iptables has for it where a whole mark and ACCEPT follow, which end the chain.
+    """
 
     is_final = False
+    transparent = True
+    name = "TPROXY"
     words = "hand it to the transparent socket on port {0.port}"
+    whole: Capture
+
+    @property
+    def socket_address(self) -> str:
+        return self.whole.socket_address
+
+    def xt(self, family: Family) -> str:
+        return self.whole.xt(family)
 
     def take(self, following: list[Target]) -> list[Target]:
-        """Make one target, as iptables has it, of a whole mark and ACCEPT behind it, which end the chain."""
+        """Make one target of it with the mark and the verdict behind it."""
         if following and following[0].whole_mark >= 0 and [one.name for one in following[1:]] == ["ACCEPT"]:
-            return [Tproxy(port=self.port, mark=following[0].whole_mark, address=self.address)]
+            return [self.whole.replace(mark=following[0].whole_mark)]
         return [self, *following]
 
     def act(self, packet: Traversal) -> Verdict:

@@ -340,7 +340,7 @@ def _tproxy(found: Found, registers: Registers, _: Family | None) -> Target | No
         if value is None or len(value) not in (4, 16):
             return None
         address = _address(value)
-    return OfferedToSocket(port=port, mark=0, address=address)
+    return OfferedToSocket(port=port, whole=Tproxy(port=port, mark=0, address=address))
 
 
 def _set_payload(found: Found, registers: Registers, family: Family | None) -> Target | None:
