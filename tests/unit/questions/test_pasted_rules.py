@@ -643,7 +643,7 @@ NATIVE_WITH_OTHERS = """table inet theirs {
 table ip filter {
 \tchain OUTPUT {
 \t\ttype filter hook output priority filter; policy accept;
-\t\tmeta l4proto tcp tcp dport 8099 counter packets 0 bytes 0 drop
+\t\tmeta l4proto tcp tcp dport 15001 counter packets 0 bytes 0 drop
 \t}
 }
 """
@@ -654,7 +654,7 @@ def test_native_tables_are_judged_by_captured_packets_also_where_somebody_else_u
     found = verify_dump(read_rules([("pasted", render_script(plan(options.settle(offline()))) + NATIVE_WITH_OTHERS)], options), strict=False)
     assert found.differences == ()
     assert not any("icmp" in text for text in found.warnings)
-    assert any("--dport 8099 -j DROP" in text for text in found.warnings)
+    assert any("--dport 15001 -j DROP" in text for text in found.warnings)
 
 
 def test_docker_s_rules_about_published_ports_are_not_mentioned_beside_the_plan():
