@@ -394,7 +394,7 @@ def _read(path: Path) -> str:
             raise ConfigError(f"{unseen}; mount it, or name another file") from None
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise ConfigError("it is not UTF-8") from None
+        raise ConfigError(f"{path} is not UTF-8") from None
 
 
 def _is_own(path: Path) -> bool:
