@@ -100,6 +100,7 @@ class Dump:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     hides_some: bool = False  # parts of rules of iptables, whose options it then does not show
+    snapshots: tuple[Snapshot, ...] = ()  # of listings of nft
 
     @property
     def is_of_a_mesh(self) -> bool:
@@ -163,7 +164,8 @@ def read_dump(texts: Sequence[tuple[str, str]]) -> Dump:
         raise ParseError(f"{named}: listings of iptables and of nft may show the same rules twice; give one of the two")
     if snapshots:
         found_there = _dump_of_nft(named, snapshots)
-        return replace(found_there, notes=tuple(notes), warnings=(*warnings, *found_there.warnings), hides_some=hidden > 0)
+        warnings += found_there.warnings
+        return replace(found_there, notes=tuple(notes), warnings=tuple(warnings), hides_some=hidden > 0, snapshots=tuple(snapshots))
     if not listings:
         raise ParseError(f"{named}: {_EMPTY}; {FORM}, or `nft list ruleset`")
     rulesets = {family: _close(load_listing(listing, family)) for family, listing in listings.items()}
@@ -249,7 +251,8 @@ def _read_nft(text: str) -> tuple[Snapshot, int]:
     return read_objects(read_listing("\n".join(clean(text))))
 
 
-def _dump_of_nft(name: str, snapshots: Sequence[Snapshot]) -> Dump:
+def _dump_of_nft(name: str, snapshots: Sequence[Snapshot], plans: Sequence[Plan] = ()) -> Dump:
+    """The rules of listings of nft, with purposes where `plans` have them."""
     snapshot = snapshots[0]
     for other in snapshots[1:]:
         places = {(one.family, one.name) for one in snapshot.tables}
@@ -257,7 +260,8 @@ def _dump_of_nft(name: str, snapshots: Sequence[Snapshot]) -> Dump:
             raise ParseError(f"{name}: the table {shorten(str(twice))} is in two files; give each table once")
         names = ("tables", "chains", "rules", "sets")
         snapshot = snapshot.replace(**{one: getattr(snapshot, one) + getattr(other, one) for one in names})
-    kernel = load_snapshot(snapshot)
+    kernel = load_snapshot(snapshot, plans)
+    _refuse_gaps(name, kernel.rulesets)
     unread = tuple(dict.fromkeys([f"{where}: {what}" for where, what, _ in find_unfollowed(snapshot)]))
     families = tuple([one for one in FAMILIES if any(_concerns(table, one) for table in snapshot.tables)]) or FAMILIES
     rulesets: dict[str, dict[Family, Ruleset]] = {}
@@ -268,6 +272,15 @@ def _dump_of_nft(name: str, snapshots: Sequence[Snapshot]) -> Dump:
         rulesets[FIRST_WITH[NF_TABLES]] = {one: Ruleset(one, foreign=kernel.foreign[one], unread=unread) for one in families}
     warnings = [f"{one}, and may decide otherwise" for one in (*unread, *kernel.unreadable)]
     return Dump(name, rulesets, families, warnings=tuple(warnings))
+
+
+def _refuse_gaps(name: str, rulesets: Mapping[str, Mapping[Family, Ruleset]]) -> None:
+    """Refuse a part of a listing: rules that jump to a chain of their table which is not there. Raises ParseError."""
+    tables = [chains for found in rulesets.values() for ruleset in found.values() for chains in ruleset.tables.values()]
+    called = [(chains, loaded.rule.target) for chains in tables for chain in chains.values() for loaded in chain.rules]
+    missing = next((one.chain for chains, one in called if isinstance(one, Jump) and one.chain not in chains), "")
+    if missing:
+        raise ParseError(f"{name}: the rules jump to the chain {shorten(missing)}, which is not there; give all of `nft list ruleset`")
 
 
 def _concerns(table: NftTable, family: Family) -> bool:
@@ -315,8 +328,9 @@ def _as_found(
     plans = [plan_for(settled)] if settled else []
     plans += [one.make_plan(one.options) for one in inferred.values() if one.options]
     surroundings = {family: stand_in(family, addresses) for family in dump.families}
+    known = _dump_of_nft(dump.name, dump.snapshots, plans) if dump.snapshots else dump
     rulesets = {
-        place: {family: _complete(one, plans) for family, one in found.items()} for place, found in dump.rulesets.items()
+        place: {family: _complete(one, plans) for family, one in found.items()} for place, found in known.rulesets.items()
     }
     older = next((one for one in inferred.values() if one.older), None)
     rules = PodRules(rulesets, surroundings, made, settled, older=older)
@@ -344,7 +358,7 @@ def _complete(ruleset: Ruleset, plans: Sequence[Plan]) -> Ruleset:
     def explain(table: str, chain: LoadedChain) -> LoadedChain:
         rules = []
         for one in chain.rules:
-            purpose, origin = purposes.get((table, chain.name, normalise_rule(one.rule)), ("", None))
+            purpose, origin = purposes.get((table, chain.name, normalise_rule(one.rule)), (one.purpose, one.origin))
             rules.append(replace(one, purpose=purpose, origin=origin, comment=one.comment if one.comment != purpose else ""))
         return replace(chain, rules=tuple(rules))
 
