@@ -60,5 +60,5 @@ def test_what_is_heard_or_was_written_by_the_injection_is_not_mentioned(labels, 
 ])  # fmt: skip
 def test_an_annotation_that_is_no_text_is_shown_as_it_is_read_and_how_to_write_it(value, told):
     text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web, annotations: {{x: {value}}}}}\nspec: {{containers: [{{name: app}}]}}\n"
-    (line,) = [one.text for one in request_findings(workload(goyaml.load(text))) if "which YAML reads" in one.text]
+    (line,) = [one.text for one in annotation_findings({}, frozenset(), workload(goyaml.load(text))) if "which YAML reads" in one.text]
     assert told in line
