@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from netinit import backends
 from netinit.base.errors import NetinitError
 from netinit.base.net import IPV4, IPV6, parse_address
+from netinit.base.system import fcntl
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
