@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import socket
 import struct
@@ -16,6 +15,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from netinit.base.errors import LabError
+from netinit.base.system import fcntl
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links
 from netinit.kernel.netlink import LOOPBACK_INDEX, NLMSG_HEADER, RTM_GETADDR, RTM_GETROUTE, RTN_LOCAL

@@ -93,7 +93,7 @@ def read_sides(
     """
     listings = {side: found for side in (old, new) if isinstance(side, str) and (found := _read_listings(side))}
     if not listings and isinstance(old, str) and isinstance(new, str) and _names_file(old) and _names_file(new):
-        return pair_manifests(old, new, choice)
+        return pair_manifests(old, new, replace(choice, label=""))
     live = find_rule_source(options, LIVE) if LIVE_SIDE in (old, new) else None
     before, after = (
         (isinstance(side, str) and listings.get(side)) or _read_side(side, live, environ, choice) for side in (old, new)
@@ -122,7 +122,7 @@ def _read_side(side: Options | str, live: RuleSource | None, environ: Mapping[st
     if isinstance(side, Options):
         return plan_here(side)
     if _names_file(side):
-        return find_rule_source(Options(), RuleChoice(replace(choice, pod=(side,))))
+        return find_rule_source(Options(), RuleChoice(replace(choice, pod=(side,), label="")))
     return plan_here(read_written_options(side, environ))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from netinit.library.safe_files import STDIN, is_folder
 from netinit.options.declare import is_flag
 from netinit.options.kinds import quote_value
 
+_MARKS_OF_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _SUFFIXES = (".yaml", ".yml", ".json")
 Takes = Callable[[str], bool]
 """Whether to read the file of this name."""
@@ -51,7 +53,7 @@ def read_file(name: str, label: str) -> str:
 
 
 def read_text(name: str) -> str:
-    """Text of a file or stdin. Raises ParseError if it is unreadable or not UTF-8."""
+    """Text of a file or stdin. Raises ParseError if it is unreadable or neither UTF-8 nor, with its mark, UTF-16."""
     return _text_of(_read_file(name, partial(safe_files.read, name)))
 
 
@@ -60,10 +62,11 @@ def _read_file(name: str, read: Callable[[], bytes]) -> ManifestFile:
         data = read().removeprefix(b"\xef\xbb\xbf")
     except OSError as error:
         return ManifestFile(name=name, text="", problem=f"cannot be read: {error.strerror}")
+    encoding = "UTF-16" if data.startswith(_MARKS_OF_UTF_16) else "UTF-8"  # as Windows PowerShell's > writes it; YAML may be both
     try:
-        return ManifestFile(name=name, text=data.decode())
+        return ManifestFile(name=name, text=data.decode(encoding))
     except UnicodeDecodeError as error:
-        problem = f"not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
+        problem = f"not {encoding}: byte {error.start} is 0x{data[error.start]:02x}"
         text = data.decode(errors="replace").replace("\0", "")  # UTF-16 has a NUL beside each letter
         return ManifestFile(name=name, text=text, problem=problem)
 

@@ -6,7 +6,7 @@ simulated again with each of them left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from netinit.base.net import FULL_MASK, Family
@@ -16,9 +16,11 @@ from netinit.rules.matches.context import Mark
 from netinit.rules.model import Plan
 from netinit.rules.packet_inputs import LocalMarks, Packet, Surroundings
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return, Target
+from netinit.simulate.condition import KEPT
 from netinit.simulate.engine import list_met, simulate
 from netinit.simulate.examples import example_of
 from netinit.simulate.ruleset import HookedChain, LoadedChain, RuleHit, Ruleset, map_chains
+from netinit.simulate.symbolic.match_sets import MAX_NAMED, choose, split_by_rule
 from netinit.simulate.symbolic.partition import Part
 from netinit.simulate.symbolic.regions import Region, marked, nothing, unite
 from netinit.simulate.symbolic.space import Dim, Space
@@ -41,8 +43,29 @@ class Judge:
         self._hits: dict[tuple[object, ...], RuleHit] = {}  # by place: equal ones are one object
         self._known: dict[tuple[object, ...], RuleHit | None] = {}
 
-    def find_culprit(self, part: Part, region: Region) -> RuleHit | None:
-        """The foreign rule that ended the packets, or without which they are captured as planned; None: no rule is to blame."""
+    def find_culprits(self, part: Part, region: Region) -> Iterator[tuple[RuleHit | None, Region]]:
+        """Yield the foreign rules that ended the packets, or without which they are captured as planned, each with its packets.
+
+        None: no rule is to blame.
+        """
+        culprit = self._find_culprit(part, region)
+        if culprit and len(culprit.rules) > 1 and culprit is part.path[-1] and part.by_rule:
+            for hit, taken in split_by_rule(culprit, part.condition, region):
+                place = (hit.hook, hit.table, hit.chain, hit.rules[0].number, hit.source, len(hit.rules))
+                yield self._hits.setdefault(place, hit), taken
+            return
+        met = next((one for one in part.path if culprit and culprit.rules[0] in one.rules), culprit)
+        before = part.condition.replace(destination=KEPT, destination_port=KEPT, source=KEPT, source_port=KEPT)
+        for _ in range(MAX_NAMED if met and len(met.rules) > 1 else 0):
+            taken = region & choose(region.space, before, culprit.matched).possible if culprit else region
+            following = self._search([], left, proved=True) if taken and (left := region - taken) else None
+            if following is None:
+                break
+            yield culprit, taken
+            culprit, region = following, left
+        yield culprit, region
+
+    def _find_culprit(self, part: Part, region: Region) -> RuleHit | None:
         foreign = [one for one in part.path if self._is_foreign(one) and one.rules[0].number]  # 0: the device of a chain
         is_certain = not any(one.doubtful for one in part.path)
         if part.by_rule and is_certain and foreign and part.path[-1] is foreign[-1]:

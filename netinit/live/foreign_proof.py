@@ -21,7 +21,7 @@ from netinit.rules.model import ESCAPING, FOREIGN, OWNED_CHAINS, ROUTING, Differ
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
 from netinit.rules.targets import Drop, Reject
 from netinit.simulate.endpoints import format_example
-from netinit.simulate.examples import example_of, is_restricted
+from netinit.simulate.examples import example_of, needs_source_port
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
 from netinit.simulate.ruleset import HookedChain, RuleHit, Ruleset, is_ours
 from netinit.simulate.symbolic.hook_walk import divide
@@ -117,10 +117,10 @@ class ForeignProof:
             as_planned = wanted.get((part.condition.redirect_port, part.condition.transparent))
             region = part.region - as_planned if as_planned and part.verdict == CAPTURED else part.region
             if region:
-                responsible = self._judge.find_culprit(part, region)
                 verdict = AT_WORST_DROPPED if part.at_worst_dropped else part.verdict
-                key = (verdict, responsible, "" if responsible else part.reason)
-                found[key] = found.get(key, nothing(region.space)) | region
+                for responsible, taken in self._judge.find_culprits(part, region):
+                    key = (verdict, responsible, "" if responsible else part.reason)
+                    found[key] = found.get(key, nothing(region.space)) | taken
         for (verdict, responsible, reason), region in found.items():
             others = region if verdict in (DROPPED, AT_WORST_DROPPED) else region - own_marks(self.plan, region.space)
             if others:
@@ -149,7 +149,8 @@ class ForeignProof:
         is_foreign = any(one.table == hit.table for one in self.foreign)
         place = hit.table if is_foreign else f"{hit.source or self.source} table {hit.table}"
         rule = hit.rules[0]
-        return place, f"{place}, chain {hit.chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "")
+        last = f" or one of the next up to rule {hit.rules[-1].number}" if len(hit.rules) > 1 else ""
+        return place, f"{place}, chain {hit.chain}, rule {rule.number}" + (f" (handle {rule.handle})" if rule.handle else "") + last
 
     def _is_foreign(self, hit: RuleHit) -> bool:
         is_native = BACKENDS[self.source].tables == TABLES_OF_OUR_OWN and hit.source in {"", self.source}
@@ -204,4 +205,4 @@ class ForeignProof:
 def _give_example(region: Region) -> str:
     """A packet of the region, with everything that makes it one."""
     packet, around = example_of(region)
-    return f"for example {format_example(packet, around, with_source_port=is_restricted(region, Dim.SOURCE_PORT))}"
+    return f"for example {format_example(packet, around, with_source_port=needs_source_port(region))}"

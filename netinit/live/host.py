@@ -63,9 +63,26 @@ def surroundings_of(snapshot: Snapshot, family: Family) -> Surroundings:
     )  # fmt: skip
 
 
-def is_loopback_down(snapshot: Snapshot) -> bool:
-    """Whether the loopback device is down, so that nothing in the pod reaches its proxy."""
-    return any(one.index == LOOPBACK_INDEX and not one.flags & IFF_UP for one in snapshot.links)
+def find_loopback_fault(snapshot: Snapshot, families: Sequence[Family]) -> tuple[str, str]:
+    """Why nothing that is redirected inside of the pod reaches its proxy, and the remedy; empty if the loopback device works.
+
+    It must be up and have the loopback address, which the kernel gives it then, of each family that the pod has another address of.
+    """
+    if all(one.index != LOOPBACK_INDEX for one in snapshot.links):
+        return "", ""
+    if not any(one.index == LOOPBACK_INDEX and one.flags & IFF_UP for one in snapshot.links):
+        return "is down", "bring it up: ip link set lo up"
+    for family in families:
+        own = [one for one in snapshot.addresses if one.family == family.number]
+        here = [Network.parse(f"{one.address}/{one.length}") for one in own if one.index == LOOPBACK_INDEX]
+        here += [
+            Network((family.version, *one.destination))
+            for one in snapshot.routes if (one.family, one.table, one.kind) == (family.number, LOCAL, DELIVERED_HERE)
+        ]  # fmt: skip
+        if own and not any(covers(one, Network.parse(family.loopback)) for one in here):
+            allowed = "" if family is IPV4 else ", which net.ipv6.conf.lo.disable_ipv6=0 allows"
+            return f"has no address {family.loopback}", f"add it: ip address add {family.loopback} dev lo{allowed}"
+    return "", ""
 
 
 def routes_that_stay(snapshot: Snapshot, family: Family) -> Iterator[TableRoute]:

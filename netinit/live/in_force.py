@@ -115,11 +115,12 @@ class ForceCheck:
     # ---- our rules ---------------------------------------------------------------------------------------------------
 
     def _devices(self) -> Iterator[Difference]:
-        """Rules that name lo mean the loopback device, which every network namespace has first, and which must be up."""
-        if host.is_loopback_down(self._snapshot):
+        """Rules that name lo mean the loopback device, which every network namespace has first, and which must work."""
+        fault, remedy = host.find_loopback_fault(self._snapshot, self._plan.families)
+        if fault:
             yield Difference(
-                kind=INACTIVE, where=DEVICES, rule="the loopback device is down",
-                purpose="whatever is redirected to the proxy inside of the pod is dropped; bring it up: ip link set lo up",
+                kind=INACTIVE, where=DEVICES, rule=f"the loopback device {fault}",
+                purpose=f"whatever is redirected to the proxy inside of the pod is dropped; {remedy}",
                 origin="the container runtime, or its CNI plugin loopback",
             )  # fmt: skip
         for link in self._snapshot.links:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import time
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 
 from netinit.base.errors import ConfigError
 from netinit.base.sanitize import quote
+from netinit.base.system import fcntl
 from netinit.kernel import identify, identify_content
 from netinit.kernel.files import UnsuitableFileError, read_regular
 from netinit.node import conflist
@@ -394,7 +394,7 @@ def _read(path: Path) -> str:
             raise ConfigError(f"{unseen}; mount it, or name another file") from None
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise ConfigError("it is not UTF-8") from None
+        raise ConfigError(f"{path} is not UTF-8") from None
 
 
 def _is_own(path: Path) -> bool:

@@ -110,20 +110,28 @@ def _read_here(options: Options, warning: str, *, given: bool) -> LiveRules:
     plans = [plan for name in places for plan in _with_sets(_plans(wanted, found[name]), BACKENDS[name].variant, contents)]
     live = _load(snapshot, plans)
     unread = _find_unread(snapshot)
+    faults = {family: host.find_loopback_fault(snapshot, (family,))[0] for family in families}
     rulesets: dict[str, dict[Family, Ruleset]] = {name: {} for name in places or (FIRST_WITH[NF_TABLES],)}
     for name, family in product(rulesets, families):
         own = live.rulesets.get(SOURCES[name], {}).get(family) or Ruleset(family)
         table = next((rule.table for rule in host.rules_to_lo(snapshot, family)), 0)
         warnings += notice_size(sum([len(chain.rules) for chain in own.chains]), family)
-        rulesets[name][family] = replace(resolve_sets(own, contents), routing_table=table, unread=unread, foreign=live.foreign[family])
+        own = replace(resolve_sets(own, contents), routing_table=table, foreign=live.foreign[family])
+        rulesets[name][family] = replace(own, unread=(*unread, *[f"a loopback device that {one}" for one in (faults[family],) if one]))
     if all(one.is_foreign for loaded in rulesets.values() for one in loaded.values()):  # so that hidden ones may capture
-        unread += unfollowed.list_hidden(snapshot)
-        rulesets = {name: {family: replace(one, unread=unread) for family, one in loaded.items()} for name, loaded in rulesets.items()}
+        hidden = unfollowed.list_hidden(snapshot)
+        unread += hidden
+        rulesets = {
+            name: {family: replace(one, unread=(*one.unread, *hidden)) for family, one in loaded.items()}
+            for name, loaded in rulesets.items()
+        }
     empty = not places and not any(live.foreign.values())
     warnings += ["there are no rules at all in this namespace"] if empty else []
     around = {family: surroundings_of(snapshot, family) for family in families}
     simple = all(host.is_simple(snapshot, family) for family in families)
     warnings += [f"{place} cannot be read, and may decide otherwise" for place in unread]
+    dead = [one for one in dict.fromkeys(faults.values()) if one]
+    warnings += [f"the loopback device {one}: redirected packets do not reach the proxy" for one in dead]
     warnings += [*unfollowed.warn_of_hidden(snapshot), *reverse_path.warn_of_refused(snapshot)]
     warnings += [] if simple else [MANY_WAYS]
     made = {name: inferred.options for name, inferred in found.items() if inferred.options}
@@ -195,5 +203,4 @@ def _find_unread(snapshot: Snapshot) -> tuple[str, ...]:
     found = [what if where == "kernel" else f"{where}: {what}" for where, what, _ in unfollowed.find_unfollowed(snapshot)]
     others = [one for one in snapshot.links if one.index != host.LOOPBACK_INDEX and one.name == LOOPBACK_DEVICE]
     found += ["a device called lo that is not the loopback"] * bool(others)
-    found += ["a loopback device that is down"] * host.is_loopback_down(snapshot)
     return tuple(dict.fromkeys(found))

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from netinit.base.errors import OptionError, ParseError
@@ -103,6 +103,8 @@ class Dump:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     hides_some: bool = False  # parts of rules of iptables, whose options it then does not show
+    snapshots: tuple[Snapshot, ...] = ()  # of listings of nft
+    listed: Mapping[Family, Ruleset] = field(default_factory=dict)  # by iptables beside them
 
     @property
     def is_of_a_mesh(self) -> bool:
@@ -175,7 +177,10 @@ def read_dump(texts: Sequence[tuple[str, str]]) -> Dump:
         hidden += left_out
         warnings += [f"{shown}: {count(left_out, 'extension')} of iptables: {NOT_SHOWN}"] if left_out else []
     dump = _dump_of_nft(named, snapshots, loaded)
-    return replace(dump, notes=tuple(notes), warnings=(*warnings, *dump.warnings), hides_some=hidden > 0)
+    warnings += dump.warnings
+    return replace(
+        dump, notes=tuple(notes), warnings=tuple(warnings), hides_some=hidden > 0, snapshots=tuple(snapshots), listed=loaded
+    )
 
 
 def _of_text(shown: str, error: ParseError) -> ParseError:
@@ -301,8 +306,10 @@ def _place_of(body: object) -> tuple[object, object]:
     return found.get("family"), found.get("table", found.get("name"))
 
 
-def _dump_of_nft(name: str, snapshots: Sequence[Snapshot], listed: Mapping[Family, Ruleset]) -> Dump:
-    """The rules of listings of nft, and those of iptables, `listed`, beside them."""
+def _dump_of_nft(
+    name: str, snapshots: Sequence[Snapshot], listed: Mapping[Family, Ruleset], plans: Sequence[Plan] = ()
+) -> Dump:
+    """The rules of listings of nft, with purposes where `plans` have them, and those of iptables, `listed`, beside them."""
     snapshot = snapshots[0]
     for other in snapshots[1:]:
         places = {(one.family, one.name) for one in snapshot.tables}
@@ -310,7 +317,8 @@ def _dump_of_nft(name: str, snapshots: Sequence[Snapshot], listed: Mapping[Famil
             raise ParseError(f"{name}: the table {shorten(str(twice))} is in two files; give each table once")
         names = ("tables", "chains", "rules", "sets")
         snapshot = snapshot.replace(**{one: getattr(snapshot, one) + getattr(other, one) for one in names})
-    kernel = load_snapshot(snapshot)
+    kernel = load_snapshot(snapshot, plans)
+    _refuse_gaps(name, kernel.rulesets)
     unread = tuple(dict.fromkeys([f"{where}: {what}" for where, what, _ in find_unfollowed(snapshot)]))
     families = tuple([one for one in FAMILIES if one in listed or any(_concerns(table, one) for table in snapshot.tables)]) or FAMILIES
     rulesets: dict[str, dict[Family, Ruleset]] = {}
@@ -324,6 +332,15 @@ def _dump_of_nft(name: str, snapshots: Sequence[Snapshot], listed: Mapping[Famil
         rulesets[FIRST_WITH[NF_TABLES]] = {one: Ruleset(one, foreign=kernel.foreign[one], unread=unread) for one in families}
     warnings = [f"{one}, and may decide otherwise" for one in (*unread, *kernel.unreadable)]
     return Dump(name, rulesets, families, warnings=tuple(warnings))
+
+
+def _refuse_gaps(name: str, rulesets: Mapping[str, Mapping[Family, Ruleset]]) -> None:
+    """Refuse a part of a listing: rules that jump to a chain of their table which is not there. Raises ParseError."""
+    tables = [chains for found in rulesets.values() for ruleset in found.values() for chains in ruleset.tables.values()]
+    called = [(chains, loaded.rule.target) for chains in tables for chain in chains.values() for loaded in chain.rules]
+    missing = next((one.chain for chains, one in called if isinstance(one, Jump) and one.chain not in chains), "")
+    if missing:
+        raise ParseError(f"{name}: the rules jump to the chain {shorten(missing)}, which is not there; give all of `nft list ruleset`")
 
 
 def _concerns(table: NftTable, family: Family) -> bool:
@@ -371,8 +388,9 @@ def _as_found(
     plans = [plan_for(settled)] if settled else []
     plans += [one.make_plan(one.options) for one in inferred.values() if one.options]
     surroundings = {family: stand_in(family, addresses) for family in dump.families}
+    known = _dump_of_nft(dump.name, dump.snapshots, dump.listed, plans) if dump.snapshots else dump
     rulesets = {
-        place: {family: _complete(one, plans) for family, one in found.items()} for place, found in dump.rulesets.items()
+        place: {family: _complete(one, plans) for family, one in found.items()} for place, found in known.rulesets.items()
     }
     older = next((one for one in inferred.values() if one.older), None)
     rules = PodRules(rulesets, surroundings, made, settled, older=older)
@@ -400,7 +418,7 @@ def _complete(ruleset: Ruleset, plans: Sequence[Plan]) -> Ruleset:
     def explain(table: str, chain: LoadedChain) -> LoadedChain:
         rules = []
         for one in chain.rules:
-            purpose, origin = purposes.get((table, chain.name, normalise_rule(one.rule)), ("", None))
+            purpose, origin = purposes.get((table, chain.name, normalise_rule(one.rule)), (one.purpose, one.origin))
             rules.append(replace(one, purpose=purpose, origin=origin, comment=one.comment if one.comment != purpose else ""))
         return replace(chain, rules=tuple(rules))
 

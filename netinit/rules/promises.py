@@ -188,4 +188,4 @@ def describe_open(left: Left, lacking: str = "") -> str:
 
 def name_missing(unsupported: Unsupported) -> str:
     """Return what the kernel lacks, as a list."""
-    return ", ".join(dict.fromkeys([need for rules in unsupported.values() for need in rules.values()]))
+    return ", ".join(dict.fromkeys([name for rules in unsupported.values() for need in rules.values() for name in need.split(", ")]))

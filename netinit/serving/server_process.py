@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import resource
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from pathlib import Path
@@ -63,6 +62,8 @@ def memory_limit(cgroups: Path = _CGROUPS) -> int | None:
 
 def allow_descriptors(number: int) -> None:
     """Set the soft limit of open files to `number`, or to the hard limit if that is less, even if it was higher before."""
+    import resource  # not on Windows, where help is asked for
+
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     soft = number if hard == resource.RLIM_INFINITY else min(number, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -7,6 +7,7 @@ from netinit.rules.matches.context import BARE_SYN
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Packet, Surroundings
 
 EPHEMERAL_PORT = 40000  # stands for the port the kernel would choose
+CLIENT_PORTS = (32768, 60999)  # from which it chooses, unless net.ipv4.ip_local_port_range says otherwise
 # A caller and a server where none is known, from the documentation ranges (RFC 5737, RFC 3849).
 DEFAULT_CALLER = {4: "192.0.2.1", 6: "2001:db8:ffff::1"}
 ELSEWHERE = {4: "198.51.100.7", 6: "2001:db8:ffff::7"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import number_of
 from netinit.rules.packet_inputs import Packet, Surroundings
-from netinit.simulate.endpoints import DEFAULT_CALLER, ELSEWHERE, EPHEMERAL_PORT
+from netinit.simulate.endpoints import CLIENT_PORTS, DEFAULT_CALLER, ELSEWHERE, EPHEMERAL_PORT
 from netinit.simulate.symbolic.regions import Region, within
 from netinit.simulate.symbolic.space import INBOUND, Dim, packet_of
 
@@ -34,10 +34,9 @@ def example_of(region: Region) -> tuple[Packet, Surroundings]:
     return packet_of(space, region.pick(preferred))
 
 
-def is_restricted(region: Region, name: str) -> bool:
-    """Whether a value of a dimension, but for 0, occurs in no packet of the region, or only in packets with other properties."""
-    numbers = within(region.space, name, [(1, region.space.dimension(name).last)])
-    return bool((region.ignoring(name) - region) & numbers)
+def needs_source_port(region: Region) -> bool:
+    """Whether a port that clients get occurs in no packet of the region, or only in packets with other properties."""
+    return bool((region.ignoring(Dim.SOURCE_PORT) - region) & within(region.space, Dim.SOURCE_PORT, [CLIENT_PORTS]))
 
 
 def _hosts(region: Region, name: str) -> tuple[int, ...]:

@@ -142,6 +142,26 @@ def test_a_loopback_that_is_down_is_inactive_for_every_command_until_it_is_up(ba
         assert connect(pod, "out") == CAPTURED["out"]
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_loopback_without_its_address_is_inactive_and_nothing_counts_as_captured(backend, require_netns):
+    needs(backend)
+    arguments = (*OPTIONS, "--backend", backend)
+    with Pod() as pod:
+        start_servers(pod)
+        assert run_tool(pod, "apply", *arguments).returncode == 0
+        do(pod, ("ip address flush dev lo",), backend)
+        checked = run_tool(pod, "verify", *arguments)
+        assert checked.returncode == 3
+        assert [line for line in checked.stdout.splitlines() if line.startswith("inactive: devices: the loopback device has no address ")], checked.stdout
+        asked = run_tool(pod, "explain", "--live", "--to", "203.0.113.7:80", "--uid", "1000")
+        assert asked.stdout.startswith("unknown: "), asked.stdout
+        assert "a loopback device that has no address 127.0.0.1/32" in asked.stdout
+        assert connect(pod, "out") in ("timeout", "unreachable", "nothing answers"), "the truth"
+        do(pod, ("ip address add 127.0.0.1/8 dev lo",), backend)
+        assert run_tool(pod, "explain", "--live", "--to", "203.0.113.7:80", "--uid", "1000").stdout.startswith("captured: ")
+        assert connect(pod, "out") == CAPTURED["out"]
+
+
 def test_apply_refuses_a_pod_whose_loopback_has_another_name(require_netns):
     needs(NFT)
     with Pod() as pod:

@@ -23,12 +23,13 @@ from netinit.golang.errors import YamlError
 from netinit.inject.adding.mesh_messages import fields_of
 from netinit.inject.adding.places import Files, SettingsText, TextError, errors_of
 from netinit.inject.adding.values import TEXT_VALUES, merge_values
+from netinit.inject.deciding.manifests import objects, separate_objects
 
 TEMPLATES, VALUES, MESH = "injector configuration", "values", "mesh"
 _HAS_KIND = re.compile(r"^(?:kind|\"kind\") *:|\A\s*\{", re.MULTILINE)
 _NOTHING = ("", "---", "null")  # lines that say nothing, where {} says that nothing is set
 _HAS_MORE = re.compile(r"^---(?:\s|\Z)", re.MULTILINE)
-_CONFIG_MAP, _OPERATOR, _MAISTRA, _LIST = "ConfigMap", "IstioOperator", "ServiceMeshControlPlane", "List"
+_CONFIG_MAP, _OPERATOR, _MAISTRA = "ConfigMap", "IstioOperator", "ServiceMeshControlPlane"
 _WITH_VALUES = (_OPERATOR, "Istio", "IstioRevision")  # of istioctl, and of the Sail operator
 _MOST_NAMED, _MOST_UNKNOWN, _LONGEST_KEY, _NEAR = 5, 20, 100, 0.6
 _OWN_PROFILES = ("", "default", "empty", "minimal")  # of which nothing counts for pods
@@ -136,13 +137,13 @@ def _read_documents(source: str | Tree | None, what: str) -> list[Tree] | None:
     with suppress(ValueError, RecursionError):
         trees = [json.loads(source)] if source.lstrip().startswith("{") else []
     try:
-        trees = trees or goyaml.load_all(source)
+        trees = trees or goyaml.load_all(separate_objects(source))
     except YamlError as error:
         raise TextError(what, source, error) from error
     documents = [one for one in trees if one is not None]
     if not all(isinstance(one, dict) for one in documents):
         return None  # the reader says what is wrong
-    found = [item for one in documents for item in (one.get("items") or () if one.get("kind") == _LIST else (one,))]
+    found = [item for one in documents for item in objects(one)]
     return [mapping(one) for one in found] or None
 
 
@@ -212,7 +213,10 @@ def _count_kinds(documents: list[Tree]) -> str:
 
 
 def _name_all(documents: list[Tree]) -> str:
-    return " and ".join([f"{string(one.get('kind'))} {quote(_name(one))}" for one in documents[:_MOST_NAMED]])
+    is_clear = len({_name(one) for one in documents}) == len(documents)
+    places = ["" if is_clear else string(mapping(one.get("metadata")).get("namespace")) for one in documents]
+    names = [quote("/".join(filter(None, (place, _name(one))))) for place, one in zip(places, documents, strict=True)]
+    return " and ".join([f"{string(one.get('kind'))} {name}" for one, name in zip(documents, names, strict=True)][:_MOST_NAMED])
 
 
 # ---- keys that nothing reads -----------------------------------------------------------------------------------------------

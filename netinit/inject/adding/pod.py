@@ -57,7 +57,7 @@ from netinit.inject.deciding.containers import (
 from netinit.inject.deciding.injection_status import read_status
 from netinit.inject.deciding.manifests import PodOwner
 from netinit.inject.deciding.option_findings import PROXY_OWNER
-from netinit.inject.deciding.warnings import ERROR, applications_of, pod_findings, user_of
+from netinit.inject.deciding.warnings import ERROR, pod_findings, user_of
 
 NETWORK_LABEL = "topology.istio.io/network"
 POD_FIELDS = frozenset(("apiVersion", "kind", "metadata", "spec", "status"))
@@ -106,12 +106,14 @@ def _forget_assigned_user(spec: Tree) -> None:
     """Drop user and group of the pod's own proxy if OpenShift assigned them, so that the template's apply.
 
     Its admission gives every container without a user the same one: the first of the namespace's range. The rules would
-    exempt an application with the proxy's user. A user that no application has is its author's choice, and stays
-    (istio pkg/kube/inject/webhook.go, isSidecarUserMatchingAppUser, which compares with one of the applications).
+    exempt a container with the proxy's user. A user that no other container has is its author's choice, and stays
+    (istio pkg/kube/inject/webhook.go, isSidecarUserMatchingAppUser, which compares with the last one that has a user, init
+    containers behind the others).
     """
     proxy = find_proxy(spec)
     uid = security(proxy).get("runAsUser")
-    if proxy is None or uid is None or all(user_of(one, spec)[0] != uid for one in applications_of(spec, None)):
+    others = [one for key in LISTS for one in named(spec.get(key)) if one.get("name") not in {PROXY, INIT, VALIDATION}]
+    if proxy is None or uid is None or all(user_of(one, spec)[0] != uid for one in others):
         return
     proxy["securityContext"] = {key: value for key, value in security(proxy).items() if key not in {"runAsUser", "runAsGroup"}}
 

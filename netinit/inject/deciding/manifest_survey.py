@@ -14,9 +14,10 @@ from netinit.base.errors import OptionError, ParseError
 from netinit.base.findings import FindingKind
 from netinit.base.sanitize import shorten
 from netinit.base.tables import count
-from netinit.base.tree import mapping, strings
+from netinit.base.tree import mapping, string, strings
 from netinit.inject.deciding import yaml_texts
 from netinit.inject.deciding.annotations import known_keys
+from netinit.inject.deciding.containers import LISTS, named
 from netinit.inject.deciding.manifest_places import UNKNOWN, FilePlaces, ObjectPlace, PodPlace, Position
 from netinit.inject.deciding.manifests import ManifestFile, Selection, Workload, located_objects, workload
 from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
@@ -181,13 +182,35 @@ def _read(file: ManifestFile) -> Iterator[FoundObject | PlacedFinding]:
             yield _unreadable(file.name, file.problem)
         return
     try:
-        yield from _find_objects(file.text)
+        found = _find_objects(file.text)
+        finished = [one for one in found if not _has_actions(one.tree)] if _OPEN in file.text else found
+        if len(finished) < len(found):
+            yield _unrendered(file)
+        yield from finished
     except ParseError as error:
         if is_template(file.text, error):
-            text = "a template of Helm, which is not checked; render it: helm template … | netinit lint -"
-            yield PlacedFinding(PodFinding(kind=HELM_TEMPLATE, severity=NOTE, text=text), file.name, _position_of(file.text, _OPEN))
+            yield _unrendered(file)
         elif looks_like_manifest(file.text):
             yield _unreadable(file.name, error.problem, (error.line, error.column))
+
+
+def _unrendered(file: ManifestFile) -> PlacedFinding:
+    text = "a template of Helm, which is not checked; render it: helm template … | netinit lint -"
+    return PlacedFinding(PodFinding(kind=HELM_TEMPLATE, severity=NOTE, text=text), file.name, _position_of(file.text, _OPEN))
+
+
+def _has_actions(tree: Any) -> bool:
+    """Whether a name or an image of what makes pods is an action of Helm in quotes; in other texts of a pod it may be meant so."""
+    try:
+        one = workload(tree)
+    except ParseError:
+        return False
+    if one is None or one.bare:
+        return False
+    spec = mapping(one.template.get("spec"))
+    parts = [mapping(mapping(tree).get("metadata")), *[part for key in LISTS for part in named(spec.get(key))]]
+    texts = [string(part.get(key)) for part in parts for key in ("name", "namespace", "image")]
+    return any(_OPEN in text and _CLOSE in text for text in texts)
 
 
 def _judge(

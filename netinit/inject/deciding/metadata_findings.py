@@ -82,11 +82,14 @@ def _no_texts(workload: Workload) -> Iterator[PodFinding]:
         wrong = [(key, value) for key, value in mapping(metadata.get(field)).items() if not isinstance(value, (str, type(None)))]
         for key, value in wrong[:_MAX_UNKNOWN]:
             kind = _KINDS.get(type(value), "a number")
-            text = json.dumps(value) if isinstance(value, bool) else shown(value)
+            whole = int(value) if isinstance(value, float) and value.is_integer() else value  # as the API server gets it
+            text = json.dumps(value) if isinstance(value, bool) else shown(whole)
+            items = value if isinstance(value, list) and all(isinstance(one, (str, int)) for one in value) else ()
+            remedy = f"write {quote(','.join(map(str, items)))}" if items else "put it in quotes"
             yield PodFinding(
                 kind=INVALID_VALUE, severity=ERROR, path=(field, key),
                 text=f"{field[:-1]} {quote(key)} is {text}, which YAML reads as {kind}; the API server takes texts alone "
-                "and refuses the pod: put it in quotes",
+                f"and refuses the pod: {remedy}",
             )  # fmt: skip
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from netinit import backends
 from netinit.base.errors import NetinitError
-from netinit.base.net import parse_address
+from netinit.base.net import IPV4, IPV6, parse_address
+from netinit.base.system import fcntl
 from netinit.kernel import detect, read_text
 from netinit.kernel.capabilities import KUBERNETES, PERSON, advise, find_situation
 from netinit.kernel.files import UnsuitableFileError, open_lock_file
 from netinit.kernel.namespaces import OWN, XTABLES_LOCK
 from netinit.kernel.processes import describe_holders
 from netinit.kernel.snapshot.reader import read_host, read_programs
-from netinit.live.host import is_loopback_down
+from netinit.live.host import find_loopback_fault
 from netinit.live.reverse_path import check_marked
 from netinit.live.unfollowed import describe_node_program
 from netinit.options import TPROXY, Options, RunOptions, SettledOptions
@@ -32,6 +32,7 @@ IN_A_CLUSTER = (
     " use the CNI plugin), OpenShift needs an SCC that allows it"
 )
 WHOLE_RANGE = "4294967295"  # a user namespace that maps every id is the initial one
+_LOOPBACK_IPV6 = "ipv6/conf/lo/disable_ipv6"
 Read = Callable[[str], str]
 
 
@@ -156,7 +157,7 @@ def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[S
 
     transparent = options.inbound_mode == TPROXY
     everywhere = is_on("ipv6/conf/all/disable_ipv6")
-    if options.captures_ipv6 and is_on("ipv6/conf/lo/disable_ipv6") and not everywhere:
+    if options.captures_ipv6 and is_on(_LOOPBACK_IPV6) and not everywhere:
         what = "TPROXY cannot be programmed" if transparent else "captured outbound IPv6 connections are lost"
         yield Symptom(
             ERROR, "settings",
@@ -174,18 +175,18 @@ def find_settings(options: SettledOptions, read: Read = read_text) -> Iterator[S
 
 
 def find_lost_packets(options: SettledOptions) -> Iterator[Symptom]:
-    """Yield why this host loses what is captured: the loopback device is down, or TPROXY's mark counts when sources are checked."""
+    """Yield why this host loses what is captured: its loopback device, or TPROXY's mark where sources are checked."""
     try:
         snapshot = read_host()
     except OSError as error:
         yield Symptom(WARNING, "rules", f"whether the rules here are in force is not known: {error}")
         return
-    if is_loopback_down(snapshot):
+    is_disabled = read_text(f"/proc/sys/net/{_LOOPBACK_IPV6}").strip() == "1"  # find_settings says so
+    fault, remedy = find_loopback_fault(snapshot, (IPV4, *([IPV6] if options.captures_ipv6 and not is_disabled else [])))
+    if fault:
         yield Symptom(
-            ERROR, "settings",
-            "the loopback device is down: whatever is redirected to the proxy inside of the pod is dropped",
-            "bring it up (ip link set lo up); for pods the container runtime does so, usually by the CNI plugin "
-            "loopback in its folder of plugins",
+            ERROR, "settings", f"the loopback device {fault}: whatever is redirected to the proxy inside of the pod is dropped",
+            f"{remedy}; for pods the container runtime does so, usually by the CNI plugin loopback in its folder of plugins",
         )  # fmt: skip
     for link in snapshot.links if options.inbound_mode == TPROXY else ():
         checked = check_marked(snapshot, link)

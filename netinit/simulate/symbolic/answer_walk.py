@@ -15,11 +15,12 @@ from netinit.rules.model import OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Jump, Return
 from netinit.simulate.answers import SYN_AND_ACK, UNSENT, UserAndGroup
 from netinit.simulate.condition import KEPT, UNTRACKED, Condition, InitialState, MarkBits
+from netinit.simulate.endpoints import CLIENT_PORTS
 from netinit.simulate.hooks import TRANSLATES_DESTINATION
 from netinit.simulate.ruleset import HookStage, RuleHit, Ruleset
 from netinit.simulate.symbolic.chain_walk import Groups, add_group
 from netinit.simulate.symbolic.hook_walk import PacketSets, divide, split_by_route
-from netinit.simulate.symbolic.match_sets import Choice, SymbolicPackets, local, view
+from netinit.simulate.symbolic.match_sets import Choice, SymbolicPackets, local, split_by_rule, view
 from netinit.simulate.symbolic.partition import ENDS, Part
 from netinit.simulate.symbolic.regions import Region, in_states, nothing, unite, valued, within
 from netinit.simulate.symbolic.space import INBOUND, CtState, Dim, Space, intervals_of
@@ -55,13 +56,15 @@ def find_lost(
         anyway = unite([nothing(region.space), *[one.region for _, _, one in _list_lost(planned, before, owner)]])
         if hits and (part.verdict == CAPTURED or str(hits[-1]) not in named) and (left := region - anyway):
             named |= {str(hits[-1])} if part.verdict == CAPTURED else set()
-            yield hits[-1], effect, left, part
+            ends_there = end.by_rule and hits[-1] is end.path[-1]
+            for hit, taken in split_by_rule(hits[-1], end.condition, left) if ends_there else ((hits[-1], left),):
+                yield hit, effect, taken, part
 
 
 def _list_lost(ruleset: Ruleset, parts: Iterable[Part], owner: UserAndGroup | None) -> Iterator[tuple[str, Part, Part]]:
     """Answers that do not come back: why, the part of what they answer, and where they end."""
     for part in parts:
-        if not _is_received(part) or not (asked := list_askers(part)):
+        if not _is_received(part) or not (asked := list_askers(part) & _sent_from_usual_ports(part.region.space)):
             continue
         for end in follow_answers(ruleset, replace(part, region=asked), owner if part.verdict == CAPTURED else None):
             if effect := find_loss(end, part):
@@ -85,6 +88,11 @@ def list_askers(part: Part) -> Region:
         staying = local(space, Dim.DESTINATION) if part.fate == DELIVERED or part.condition.source is not KEPT else nothing(space)
         own -= within(space, Dim.SOURCE, intervals_of([IPV4.loopback_network])) - staying
     return found & own
+
+
+def _sent_from_usual_ports(space: Space) -> Region:
+    """What clients of TCP send: a rule that drops what goes to a server's port does not drop the answers to any of them."""
+    return valued(space, Dim.PROTOCOL, "udp") | within(space, Dim.SOURCE_PORT, [CLIENT_PORTS])
 
 
 def find_loss(end: Part, part: Part) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq
 
@@ -15,7 +15,7 @@ from netinit.rules.packet_inputs import Surroundings
 from netinit.rules.packet_interfaces import Chosen
 from netinit.simulate.condition import KEPT, OWN, Condition
 from netinit.simulate.hooks import shows_interface
-from netinit.simulate.ruleset import Ruleset
+from netinit.simulate.ruleset import RuleHit, Ruleset
 from netinit.simulate.symbolic.regions import Region, everything, having_bits, nothing, valued, within
 from netinit.simulate.symbolic.space import (
     ANSWERS,
@@ -30,6 +30,8 @@ from netinit.simulate.symbolic.space import (
     intervals_of,
     make_space,
 )
+
+MAX_NAMED = 8  # rules that packets meet where neighbours do the same, before the others are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +264,21 @@ def choose(space: Space, condition: Condition, rule: Rule) -> Choice:
     for match in rule.matches:
         found &= match.choose(packets)
     return found
+
+
+def split_by_rule(hit: RuleHit, condition: Condition, region: Region) -> Iterator[tuple[RuleHit, Region]]:
+    """Yield the first rules of a hit that take packets of the region, each with its packets, and what is left with the others."""
+    rules = hit.rules if len(hit.rules) > 1 else ()
+    left, named = region, 0
+    for at, loaded in enumerate(rules):
+        if named == MAX_NAMED:
+            rules = rules[at:]
+            break
+        if taken := left & choose(region.space, condition, loaded.rule).possible:
+            yield replace(hit, rules=(loaded,)), taken
+            left, named = left - taken, named + 1
+    if left:
+        yield replace(hit, rules=rules) if named else hit, left
 
 
 def doubtful(space: Space, condition: Condition, rule: Rule, region: Region) -> list[Match]:

@@ -14,13 +14,14 @@ import pytest
 import yaml
 
 from netinit.base.errors import OptionError
+from netinit.cli.commands import COMMANDS as SHOWN
 from netinit.cli.other_systems import refuse
 from offline_commands import CODES, COMMANDS, KUBECTL
 from sweeps import choose
 
 ROOT = Path(__file__).parents[3]
 SYSTEMS = ("darwin", "win32")
-REFUSED = ("apply -b 80", "-p 15001", "remove", "verify", "watch", "trace", "doctor", "demo", "node status", "explain --live --to 10.1.1.1:80", "why --pid 1 x.yaml", "diff --pid 1", "audit --all-pods")
+REFUSED = ("apply -b 80", "-p 15001", "remove", "remove --dry-run", "remove -n", "node install -n mesh", "verify", "watch", "trace", "doctor", "demo", "node status", "explain --live --to 10.1.1.1:80", "why --pid 1 x.yaml", "diff --pid 1", "audit --all-pods")
 
 
 def start(*words, given="", environ=None):
@@ -56,6 +57,16 @@ def test_offline_commands_answer_as_on_linux_and_others_say_where_to_run_them(sy
         assert "needs Linux, and this is " in err
 
 
+HELP = [f"{name} --help" for name in SHOWN] + [f"node {name} -h" for name in ("agent", "install", "status", "uninstall")] + ["webhook serve -h", "--version", "-h", "help doctor"]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_help_and_version_are_told_everywhere(system):
+    here, there = ask("linux", HELP), ask(system, HELP)
+    assert {line: there[line] for line in HELP} == here
+    assert all(code == 0 and not err for code, _, err in here.values())
+
+
 @pytest.fixture
 def path_with_kubectl(tmp_path):
     """A PATH with a kubectl that knows one pod, by the names that it has on each system."""
@@ -84,7 +95,7 @@ def test_each_command_of_a_kernel_is_refused_on_other_systems(words):
         refuse(["apply", "-p", "15001"] if words == "-p 15001" else shlex.split(words), "darwin")
 
 
-@pytest.mark.parametrize("words", [*COMMANDS, "verify --rules dump", "apply --help", "apply --dry-run"])
+@pytest.mark.parametrize("words", [*COMMANDS, "verify --rules dump", "apply --help", "apply --dry-run", "apply -n -b 80", "-n", "--version", "node agent --help", "explain --live -h"])
 def test_no_other_command_is_refused(words):
     refuse(shlex.split(words), "win32")
 

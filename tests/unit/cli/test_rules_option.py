@@ -38,6 +38,27 @@ def test_every_question_is_answered_of_pasted_rules(ask, monkeypatch, source):
     assert answer(f"lint --minimal --rules {source}").out == "netinit apply -b '*' -d 15090,15021,15020 -i '*' --ipv6 off --istio-exact\n"
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_what_windows_powershell_wrote_is_read_by_its_mark(ask, tmp_path, encoding):
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    rules, pods = tmp_path / "rules.txt", tmp_path / "pod.yaml"
+    rules.write_text(mark + REPORT.read_text(), encoding=encoding, newline="\r\n")
+    pods.write_text(mark + (EXAMPLES / "pod.yaml").read_text(), encoding=encoding, newline="\r\n")
+    assert ask(f"verify --rules {rules} {OPTIONS}").code == 0
+    assert ask(f"diff {rules} {shlex.quote(f'apply {OPTIONS}')}").code == 0
+    assert ask(f"lint {pods}").out == ask(f"lint {EXAMPLES / 'pod.yaml'}").out.replace(str(EXAMPLES / "pod.yaml"), str(pods))
+    rules.write_bytes(b"\xff\xfea")
+    assert "not UTF-16: byte 2 is 0x61" in ask(f"audit --rules {rules}").err
+
+
+def test_what_diff_was_given_as_an_argument_is_not_named_as_an_option(ask, tmp_path):
+    empty = tmp_path / "empty.txt"
+    empty.touch()
+    told = f"no pod, and nothing that makes pods, is in {empty}; give `kubectl get pod NAME -o yaml`"
+    assert ask(f"diff {empty} 'apply -b 80'").err == ask(f"diff {empty} {empty}").err == f"netinit: {told}\n"
+    assert ask(f"diff --pod {empty} --pod {empty}").err == f"netinit: --pod: {told}\n"
+
+
 def test_what_is_assumed_of_the_host_is_said_once(ask):
     for line in ("explain --to 10.1.2.3:443", "audit", "verify", "diff", "lint"):
         said = ask(f"{line} --rules {REPORT}").err

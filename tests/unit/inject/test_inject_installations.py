@@ -65,6 +65,15 @@ def test_what_an_operator_says_beside_its_values_counts_below_them():
     assert (values["global"]["hub"], values["global"]["tag"], values["revision"]) == ("registry.example", "own", "canary")
 
 
+@pytest.mark.parametrize("text", [
+    json.dumps({"apiVersion": "v1", "kind": "ConfigMapList", "items": [{**one, "kind": None} for one in RENDERED[3:]]}),
+    "\n".join(json.dumps(one) for one in RENDERED), json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"kind": "List", "items": [*RENDERED]}]}),
+], ids=["a list of a kind", "a stream of JSON", "a list in a list"])  # fmt: skip
+def test_lists_and_streams_are_read_as_kubectl_writes_them(text):
+    pod = inject_pod(POD, load_config(source=text, mesh=text, values=text))
+    assert [one["image"] for one in pod["spec"]["containers"] if one["name"] == "istio-proxy"] == ["example.org/mesh-root"]
+
+
 @pytest.mark.parametrize("given", [("source",), ("source", "mesh"), ("source", "mesh", "values")])
 def test_a_rendered_chart_is_given_as_it_is(given):
     pod = inject_pod(POD, load_config(**dict.fromkeys(given, stream(*RENDERED))))
@@ -90,6 +99,10 @@ OPERATOR = document("IstioOperator", {"values": VALUES})
     ({"values": stream(document("IstioOperator", {"profile": "minimal"}))}, 'values: it is of kind "IstioOperator", which sets none'),
     ({"values": stream(OPERATOR, OPERATOR)}, "each have it; give only that document"),
     ({"source": stream(RENDERED[3], RENDERED[3] | {"metadata": {"name": "istio-sidecar-injector-old"}})}, "each have it"),
+    (
+        {"source": stream(*[RENDERED[3] | {"metadata": {"name": "istio-sidecar-injector", "namespace": one}} for one in ("a", "b")])},
+        'ConfigMap "a/istio-sidecar-injector" and ConfigMap "b/istio-sidecar-injector" each have it',
+    ),
     ({"mesh": stream(config_map("istio", meshNetworks="{}"))}, 'mesh: it is of kind "ConfigMap", which sets none'),
 ])  # fmt: skip
 def test_a_file_without_effect_is_refused_by_its_kind(given, words):

@@ -226,6 +226,7 @@ def ids_of(result):
         ({}, {"securityContext": {"runAsUser": 1000980000}}, ASSIGNED, (1000989999, None)),
         (ASSIGNED, {}, {**ASSIGNED, "runAsGroup": 1000970000}, (1000989999, None)),
         (ASSIGNED, {"initContainers": [{"name": "setup", "securityContext": {"runAsUser": 5}}]}, ASSIGNED, (1000989999, None)),
+        ({"runAsUser": 5}, {"initContainers": [{"name": "setup", "securityContext": {"runAsUser": 1000980000}}]}, ASSIGNED, (1000989999, None)),
         (ASSIGNED, {}, {"runAsUser": 1000980005, "runAsGroup": 7}, (1000980005, 7)),
         ({}, {}, ASSIGNED, (1000980000, None)),
     ],

@@ -32,6 +32,25 @@ def test_a_template_of_helm_is_a_note_with_its_first_line(text):
 
 
 @pytest.mark.parametrize("text", [
+    POD.replace("web", "'{{ .Release.Name }}'"), POD.replace("web}", 'web, namespace: "{{ .Values.ns }}"}'), POD.replace("name: app", "name: app, image: '{{ .Values.image }}'"),
+    POD.replace("containers", "initContainers: [{name: '{{ .Values.init }}'}], containers"), (POD.replace("web", "'{{ .Values.a }}'") + "---\n") * 2,
+    "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: '{{ .Values.a }}'}, spec: {containers: [{name: app}]}}]\n",
+])  # fmt: skip
+def test_a_template_whose_actions_stand_in_quotes_is_a_note_and_no_pod(text):
+    found = survey(text, POD)
+    assert kinds(found) == [("helm-template", text.partition("{{")[0].count("\n") + 1)]
+    assert [one.file for one in found.pods] == ["1.yaml"]
+
+
+def test_what_only_looks_like_an_action_stays_a_pod():
+    annotated = POD.replace("web}", "web, annotations: {a: '{{ with secret \"x\" }}'}}").replace("name: app", "name: app, args: ['{{ .Name }}']")
+    mixed = POD + "---\n" + POD.replace("web", "'{{ .Release.Name }}'")
+    found = survey(annotated, mixed)
+    assert [one.file for one in found.pods] == ["0.yaml", "1.yaml"]
+    assert kinds(found) == [("helm-template", 8)]
+
+
+@pytest.mark.parametrize("text", [
     "metadata:\n  name: x\n   labels: {}\n", "# {{ a comment }}\nmetadata:\n  name: x\n   labels: {}\n",
     'metadata:\n  name: x\n  annotations: {a: "{{ $labels.pod }}"}\n   labels: {}\n', "metadata: [\n", "a: {{\n",
 ])  # fmt: skip

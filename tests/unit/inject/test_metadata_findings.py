@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from netinit.golang import goyaml
 from netinit.inject.deciding.annotations import STATUS, known_keys
 from netinit.inject.deciding.manifests import workload
 from netinit.inject.deciding.metadata_findings import annotation_findings, request_findings
@@ -49,3 +50,15 @@ def test_what_nobody_hears_is_said_at_its_place(kind, labels, annotations, code,
 ])  # fmt: skip
 def test_what_is_heard_or_was_written_by_the_injection_is_not_mentioned(labels, annotations):
     assert found(make(labels, annotations)) == []
+
+
+@pytest.mark.parametrize(("value", "told"), [
+    ("8200", "is 8200, which YAML reads as a number; the API server takes texts alone and refuses the pod: put it in quotes"),
+    ("1e3", "is 1000, which YAML reads as a number"), ("8200.5", "is 8200.5, which YAML reads as a number"), ("yes", "is true, which YAML reads as a switch"),
+    ("[8200, 8201]", 'is [8200, 8201], which YAML reads as a list; the API server takes texts alone and refuses the pod: write "8200,8201"'),
+    ("{a: 1}", "which YAML reads as a map; the API server takes texts alone and refuses the pod: put it in quotes"),
+])  # fmt: skip
+def test_an_annotation_that_is_no_text_is_shown_as_it_is_read_and_how_to_write_it(value, told):
+    text = f"apiVersion: v1\nkind: Pod\nmetadata: {{name: web, annotations: {{x: {value}}}}}\nspec: {{containers: [{{name: app}}]}}\n"
+    (line,) = [one.text for one in annotation_findings({}, frozenset(), workload(goyaml.load(text))) if "which YAML reads" in one.text]
+    assert told in line

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from core import plan
@@ -16,6 +18,7 @@ from netinit.rules.model import SHADOWING, Difference
 from netinit.rules.nft.listing_objects import read_objects
 from netinit.rules.nft.listing_text import read_listing
 from netinit.rules.rule_builder import RuleBuilder
+from netinit.simulate.symbolic.match_sets import MAX_NAMED
 from plan_snapshot import snapshot_of
 
 PLAN = plan(Options.from_argv(["-b", "*", "-i", "*", "-u", "1337", "--ipv6", "off"]))
@@ -150,31 +153,57 @@ def test_what_is_for_another_host_comes_in_only_where_this_one_forwards(settings
 
 
 ANSWERS = "to connections that the proxy captures"
-FROM_80 = ("TCP from 10.7.0.2:80 to 198.51.100.7:8080, sent by uid 1000, gid 1000", "TCP from 192.0.2.1:80 to 10.7.0.2:8080, coming in through eth0")
+FROM_40000 = ("TCP from 10.7.0.2:40000 to 198.51.100.7:8080, sent by uid 1000, gid 1000", "TCP from 192.0.2.1:40000 to 10.7.0.2:8080, coming in through eth0")
 
 
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
-        (theirs("output", "tcp dport 80 drop"), [f"`-p tcp -m tcp --dport 80 -j DROP` drops the answers {ANSWERS}, for example {one}" for one in FROM_80]),
         (
-            theirs("output", "tcp dport 80 notrack"),
-            [f"`-p tcp -m tcp --dport 80 -j CT --notrack` keeps the answers {ANSWERS} from coming back: they are not tracked, for example {one}" for one in FROM_80],
+            theirs("output", "tcp dport 40000 drop"),
+            [f"`-p tcp -m tcp --dport 40000 -j DROP` drops the answers {ANSWERS}, for example {one}" for one in FROM_40000],
         ),
+        (
+            theirs("output", "tcp dport 40000 notrack"),
+            [f"`-p tcp -m tcp --dport 40000 -j CT --notrack` keeps the answers {ANSWERS} from coming back: they are not tracked, for example {one}" for one in FROM_40000],
+        ),
+        *[(theirs(hook, f"tcp dport {ports} drop"), []) for hook in ("output", "input") for ports in ("22", "1-1023", "3306", "61000-65535")],
         (
             theirs("output", "ct zone set 5"),
             [
-                "`-j CT --zone 5` drops the answers to direct connections, for example TCP from 10.7.0.2:40000 to 198.51.100.7:8080, sent by uid 1000, gid 1337",
+                "`-j CT --zone 5` drops the answers to direct connections, for example TCP from 10.7.0.2 to 198.51.100.7:8080, sent by uid 1000, gid 1337",
                 f"`-j CT --zone 5` keeps the answers {ANSWERS} from coming back: the kernel does not find their connection in the zone of the answers, for example TCP {IN.format(':8080')}",
             ],
         ),
-        (theirs("output", "limit rate 1/second tcp dport 80 drop"), []),
+        (theirs("output", "limit rate 1/second tcp dport 40000 drop"), []),
     ],
 )  # fmt: skip
 def test_a_foreign_rule_that_keeps_answers_from_coming_back_is_a_warning_with_a_connection(text, lines):
     found = [line for line in find(text, answers=LostAnswers()) if "the answers" in line]
     assert found == [f"IPv4: {RULE} {line}" for line in lines]
     assert not [line for line in find(text) if "the answers" in line], "only who asks for answers is told of them"
+
+
+def networks_in(lines):
+    """The network of each line's rule, and the network that its example is of."""
+    return [(re.search(r"-s 100\.64\.(\d+)\.", line)[1], re.search(r"(?:from|to) 100\.64\.(\d+)\.", line)[1]) for line in lines]
+
+
+def test_of_neighbours_that_do_the_same_each_is_named_with_an_example_of_its_own():
+    drops = [f"ip saddr 100.64.{one}.0/24 drop" for one in range(20)]
+    found = find(theirs("input", *drops[:3], priority=-50), answers=LostAnswers())
+    dropped, lost = ([line for line in found if what in line] for what in ("packets that the plan captures", "drops the answers"))
+    assert networks_in(dropped) == networks_in(lost) == [(f"{one}", f"{one}") for one in range(3)]
+    *single, last = find(theirs("input", *drops, priority=-50))
+    assert networks_in(single) == [(f"{one}", f"{one}") for one in range(MAX_NAMED)], "long lists are not repeated"
+    assert f"rule {MAX_NAMED + 1} or one of the next up to rule 20 `-s 100.64.{MAX_NAMED}.0/24 -j DROP` drops packets" in last
+
+
+@pytest.mark.parametrize("target", ["dnat to 10.9.9.9:8443", "redirect to :7"])
+def test_of_neighbours_that_translate_alike_each_is_named(target):
+    found = find(theirs("output", *[f"tcp dport {port} {target}" for port in (443, 444, 445)], kind="nat", priority=-200))
+    named = [re.search(r"rule (\d): .* --dport (\d+) .* to 198\.51\.100\.7:(\d+)", line).groups() for line in found]
+    assert sorted(named) == [(f"{at}", f"{port}", f"{port}") for at, port in enumerate((443, 444, 445), 1)]
 
 
 @pytest.mark.parametrize("rule", ['iifname != "lo" ip daddr 127.0.0.1 tcp dport 8080 drop', 'iifname != "lo" ip saddr 127.0.0.0/8 drop'])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core import plan
-from netinit.base.net import IPV4, IPV6, HostAddress, Network, number_of
+from netinit.base.net import FAMILIES, IPV4, IPV6, HostAddress, Network, number_of
 from netinit.base.snapshot import (
     Device,
     RoutingRule,
@@ -19,7 +19,7 @@ from netinit.live.host import (
     dropping_routes,
     find_devices,
     find_devices_of_sockets,
-    is_loopback_down,
+    find_loopback_fault,
     is_simple,
     routes_that_stay,
     surroundings_of,
@@ -251,11 +251,33 @@ def test_link_local_networks_of_ipv6_have_a_route_on_each_device():
     assert not is_simple(host(routes=[sixth("fec0::", 64, ETH0), sixth("fec0::", 64, ETH1)]), IPV6)
 
 
-@pytest.mark.parametrize(("links", "down"), [
-    ((Device(index=1, name="lo", flags=9),), False), ((Device(index=1, name="lo", flags=8),), True), ((Device(index=2, name="lo", flags=0),), False), ((), False),
+@pytest.mark.parametrize(("links", "fault"), [
+    ((Device(index=1, name="lo", flags=9),), ""), ((Device(index=1, name="lo", flags=8),), "is down"), ((Device(index=2, name="lo", flags=0),), ""), ((), ""),
 ])  # fmt: skip
-def test_the_loopback_device_is_the_first_whatever_its_name(links, down):
-    assert is_loopback_down(Snapshot(links=links)) is down
+def test_the_loopback_device_is_the_first_whatever_its_name(links, fault):
+    assert find_loopback_fault(Snapshot(links=links), FAMILIES)[0] == fault
+
+
+def at(address, length, device):
+    return HostAddress(family=10 if ":" in address else 2, address=address, length=length, index=device)
+
+
+POD, POD_6, LOCAL_4 = at("10.0.0.2", 24, ETH0), at("fd00::2", 64, ETH0), at("127.0.0.1", 8, LO)
+BY_ROUTE = TableRoute(family=2, table=255, kind=2, destination=(number_of("127.0.0.0"), 8), hops=(LO,))
+
+
+@pytest.mark.parametrize(("addresses", "routes", "families", "fault"), [
+    ((POD, LOCAL_4), (), FAMILIES, ""), ((POD,), (), FAMILIES, "has no address 127.0.0.1/32"), ((POD, at("127.0.0.1", 8, ETH0)), (), FAMILIES, "has no address 127.0.0.1/32"),
+    ((POD, at("127.0.0.2", 8, LO)), (), FAMILIES, ""), ((POD, at("127.0.0.2", 32, LO)), (), FAMILIES, "has no address 127.0.0.1/32"),
+    ((POD,), (BY_ROUTE,), FAMILIES, ""), ((POD,), (BY_ROUTE.replace(table=100),), FAMILIES, "has no address 127.0.0.1/32"),
+    ((POD, LOCAL_4, POD_6, at("::6", 128, LO)), (), FAMILIES, "has no address ::1/128"), ((POD, LOCAL_4, POD_6, at("::1", 128, LO)), (), FAMILIES, ""),
+    ((POD, LOCAL_4, POD_6), (), (IPV4,), ""), ((), (), FAMILIES, ""),
+])  # fmt: skip
+def test_what_is_redirected_needs_the_loopback_address_of_each_family_that_the_pod_has(addresses, routes, families, fault):
+    links = (Device(index=LO, name="lo", flags=9), Device(index=ETH0, name="eth0", flags=1))
+    found, remedy = find_loopback_fault(Snapshot(links=links, addresses=addresses, routes=routes), families)
+    assert found == fault
+    assert ("disable_ipv6" in remedy, remedy.startswith("add it: ip address add ")) == ("::1" in fault, bool(fault))
 
 
 def test_foreign_addresses_of_lo_alone_stay_in_the_pod():

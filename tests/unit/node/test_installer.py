@@ -370,6 +370,13 @@ def test_files_of_others_that_are_no_lists_keep_nobody_from_uninstalling(place, 
     assert not (place / "bin" / "netinit-cni").exists()
 
 
+def test_a_list_that_is_no_text_is_named(place):
+    path = place / "net.d" / "10-odd.conflist"
+    path.write_bytes(json.dumps(LIST).encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"10-odd\.conflist is not UTF-8$"):
+        made(place).install()
+
+
 def test_a_spoilt_list_that_names_us_keeps_the_executable_and_other_lists_are_cleared(place):
     path = write(place, LIST)
     made(place).install()

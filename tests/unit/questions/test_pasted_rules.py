@@ -276,6 +276,10 @@ REFUSALS = {
     "XML": ("<iptables-rules version='1.0'>\n</iptables-rules>\n", "it is what iptables-xml prints; " + SAVE),
     "input of nft": ("add table ip nat\nadd rule ip nat OUTPUT accept\n", "it is input for nft, and not what is in force; give what `nft list ruleset` prints"),
     "nft cut off": (iptables_nft()[:-30], "line 37: the listing is cut off inside of a table; save all of it: nft list ruleset > FILE"),
+    "nft list chain": (
+        "table ip nat {\n\tchain OUTPUT {\n\t\ttype nat hook output priority -100; policy accept;\n\t\tcounter packets 0 bytes 0 jump ISTIO_OUTPUT\n\t}\n}\n",
+        "the rules jump to the chain ISTIO_OUTPUT, which is not there; give all of `nft list ruleset`",
+    ),
     "JSON cut off": ('{"nftables": [{"table": {', "it is cut off, or no JSON: Expecting property name enclosed in double quotes: line 1 column 26 (char 25); give all that `nft -j list ruleset` prints"),
     "both dialects, not alike": (save().replace("-A PREROUTING -p tcp -j ISTIO_INBOUND\n", "") + iptables_nft(), "the table nat of IPv4 is in listings of iptables and of nft, and not alike; give one state of it"),
     "a table of nft in a comment": (save().replace("-j RETURN", '-m comment --comment "\ntable ip x {\n}\n" -j RETURN', 1), "a comment of iptables with a line break stands beside tables of nft; give each in a file of its own"),
@@ -730,10 +734,20 @@ NATIVE_WITH_OTHERS = """table inet theirs {
 table ip filter {
 \tchain OUTPUT {
 \t\ttype filter hook output priority filter; policy accept;
-\t\tmeta l4proto tcp tcp dport 8099 counter packets 0 bytes 0 drop
+\t\tmeta l4proto tcp tcp dport 15001 counter packets 0 bytes 0 drop
 \t}
 }
 """
+
+
+@pytest.mark.parametrize("added", ["", "tcp dport 8081 accept\n\t\t"])
+def test_of_native_tables_a_rule_for_several_ports_is_ours_and_another_foreign(added):
+    text = native(OPTIONS.replace(exclude_inbound_ports=(15090, 15021, 15020))).replace("tcp dport {", f"{added}tcp dport {{", 1)
+    rules = read_rules([("pasted", text)]).rules
+    (chain,) = [one for one in rules.rulesets["nftables"][IPV4].chains if one.name == "ISTIO_INBOUND"]
+    whose = {one.text.partition(" counter")[0]: bool(one.origin) for one in chain.rules}
+    assert whose["tcp dport { 15020, 15021, 15090 }"], whose
+    assert [text for text, ours in whose.items() if not ours] == (["tcp dport 8081"] if added else [])
 
 
 def test_native_tables_are_judged_by_captured_packets_also_where_somebody_else_uses_iptables():
@@ -741,7 +755,7 @@ def test_native_tables_are_judged_by_captured_packets_also_where_somebody_else_u
     found = verify_dump(read_rules([("pasted", render_script(plan(options.settle(offline()))) + NATIVE_WITH_OTHERS)], options), strict=False)
     assert found.differences == ()
     assert not any("icmp" in text for text in found.warnings)
-    assert any("--dport 8099 -j DROP" in text for text in found.warnings)
+    assert any("--dport 15001 -j DROP" in text for text in found.warnings)
 
 
 def test_docker_s_rules_about_published_ports_are_not_mentioned_beside_the_plan():

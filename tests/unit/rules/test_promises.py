@@ -10,7 +10,16 @@ from netinit.base.net import FAMILIES, IPV4, IPV6
 from netinit.options import Options
 from netinit.rules.iptables.write import write_plan
 from netinit.rules.model import OPEN_CHAINS, OWNED_CHAINS, PROMISES, SHARED
-from netinit.rules.promises import KEPT, OPEN, NeededError, describe_open, find_broken, leave_out, read_record
+from netinit.rules.promises import (
+    KEPT,
+    OPEN,
+    NeededError,
+    describe_open,
+    find_broken,
+    leave_out,
+    name_missing,
+    read_record,
+)
 from netinit.rules.targets import Jump
 
 ALL_IN = {"ipv6": "on", "inbound_ports": "*", "outbound_cidrs": "*"}
@@ -35,6 +44,12 @@ def test_each_promise_has_words_and_a_chain_with_a_name_that_every_backend_takes
     assert set(OPEN_CHAINS.values()) == set(PROMISES)
     assert all(len(name) <= 28 for name in OPEN_CHAINS)
     assert OPEN_CHAINS.keys() < OWNED_CHAINS
+
+
+def test_what_a_kernel_lacks_is_named_once():
+    lacking = without(plan(Options(**ALL_IN)), "conntrack", "addrtype", "REJECT")
+    assert any(", " in need for rules in lacking.values() for need in rules.values()), "a rule may need several"
+    assert sorted(name_missing(lacking).split(", ")) == ["REJECT", "addrtype", "conntrack"]
 
 
 @pytest.mark.parametrize("given", LAYOUTS)
