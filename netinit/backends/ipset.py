@@ -207,7 +207,7 @@ class NftVariantWithSets(SetsBackend, NftVariant):
             one.replace(target={
                 table: {
                     chain: [
-                        (place, set_rules.number_sets(rule, numbers) if isinstance(rule, WrittenRule) else rule)
+                        (place, set_changes.number_sets(rule, numbers) if isinstance(rule, WrittenRule) else rule)
                         for place, rule in placed
                     ]
                     for chain, placed in chains.items()
@@ -228,7 +228,7 @@ class LegacyVariantWithSets(SetsBackend, LegacyBackend):
         def number(written: Written) -> Written:
             return {
                 table: {
-                    chain: planned.replace(rules=tuple([set_rules.number_sets(rule, numbers) for rule in planned.rules]))
+                    chain: planned.replace(rules=tuple([set_changes.number_sets(rule, numbers) for rule in planned.rules]))
                     for chain, planned in chains.items()
                 }
                 for table, chains in written.items()

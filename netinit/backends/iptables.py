@@ -10,9 +10,10 @@ from abc import abstractmethod
 from netinit.backends import Backend, Change, Comparison, Lock, State, chains_of_iptables, filled, notice_size, of_kind
 from netinit.base.errors import ApplyError, BackendUnavailableError, NetinitError
 from netinit.base.net import FAMILIES, Family
+from netinit.base.sanitize import escape
 from netinit.kernel import detect
 from netinit.options import Options
-from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, show_listing, write_plan
+from netinit.rules.iptables.write import Listing, miss_all, render_listing, render_restore, write_plan
 from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Difference, Plan
 
 TYPE_CHECKING = False
@@ -256,3 +257,14 @@ class XtablesBackend(ReadingBackend):
             raise error
         if lost:
             raise ApplyError(f"rules with control characters are lost ({', '.join(lost)})")
+
+
+def show_listing(listing: Listing) -> str:
+    """Format a listing for people, one line for each rule."""
+    lines = []
+    for name, table in listing.items():
+        lines.append(f"*{name}")
+        lines += [f":{chain} {table.policies.get(chain, '-')} [0:0]" for chain in table.rules]
+        lines += [f"-A {chain} {text}".rstrip() for chain, texts in table.rules.items() for text in texts]
+        lines.append("COMMIT")
+    return "".join([escape(line) + "\n" for line in lines])

@@ -2,8 +2,29 @@
 
 from __future__ import annotations
 
-from netinit.rules.iptables.sets import DESTROY, FILL, NEW, SWAP, Contents, PlannedSet, SetStep, Steps, is_unread
+from _struct import pack
+
+from netinit.rules.iptables.sets import (
+    DESTROY,
+    FILL,
+    NEW,
+    SET_INFO,
+    SET_REVISION,
+    SWAP,
+    Contents,
+    PlannedSet,
+    SetStep,
+    Steps,
+    format_question,
+    is_unread,
+)
+from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.model import EXTRA, MISSING, Difference
+from netinit.rules.structs import pad
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from netinit.rules.iptables.write import WrittenRule
 
 
 def find_preparation(wanted: tuple[PlannedSet, ...], live: Contents, *, force: bool = False) -> Steps:
@@ -54,3 +75,13 @@ def _difference(kind: str, made: PlannedSet, text: str) -> Difference:
     return Difference(
         kind=kind, where="ipset", chain=made.name, rule=text, purpose=made.rule.comment, origin=made.rule.origin_label
     )
+
+
+def number_sets(rule: WrittenRule, numbers: dict[str, int]) -> WrittenRule:
+    """Return the rule with the structs that look up sets by the kernel's numbers of them; a set without one keeps no struct."""
+    matches = list(rule.matches)
+    for place, match in enumerate(matches):
+        for name, number in numbers.items() if isinstance(match, UnknownMatch) else ():
+            if number >= 0 and match.xt() == format_question(name):
+                matches[place] = match.replace(kept=pad("set", SET_REVISION, pack(SET_INFO, number, 1, 0)))
+    return rule.replace(matches=tuple(matches)) if any(isinstance(one, UnknownMatch) for one in matches) else rule

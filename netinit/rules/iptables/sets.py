@@ -6,18 +6,14 @@ incomplete while rules use it.
 
 from __future__ import annotations
 
-from _struct import pack
-
 from netinit.base.net import Network
 from netinit.base.records import Record
 from netinit.rules.matches import EXTENSION, Match
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import Destination
-from netinit.rules.structs import pad
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from netinit.rules.iptables.write import WrittenRule
     from netinit.rules.model import Plan, Rule
 
 USES = {"exclude_outbound_cidrs": "exclude", "outbound_cidrs": "capture"}  # option -> part of the set's name
@@ -77,7 +73,7 @@ class SetDestination(Destination):
 
     def each(self) -> tuple[Match, ...]:
         """Return the match as it is written and read: without the networks."""
-        return (UnknownMatch(text=_format_question(self.name)),)
+        return (UnknownMatch(text=format_question(self.name)),)
 
     def describe(self) -> str:
         """Describe the match by the set's name."""
@@ -89,23 +85,14 @@ def resolve(rule: Rule, contents: Contents) -> Rule:
     matches: list[Match] = list(rule.matches)
     for place, match in enumerate(matches):
         for name, elements in contents.items() if isinstance(match, UnknownMatch) else ():
-            if not is_unread(elements) and match.xt() == _format_question(name):
+            if not is_unread(elements) and match.xt() == format_question(name):
                 matches[place] = SetDestination(name=name, networks=tuple(map(Network.parse, _as_given(elements))))
     return rule.replace(matches=tuple(matches))
 
 
-def _format_question(name: str) -> str:
+def format_question(name: str) -> str:
+    """Return how a rule asks for a set by its name."""
     return f"-m set --match-set {name} dst"
-
-
-def number_sets(rule: WrittenRule, numbers: dict[str, int]) -> WrittenRule:
-    """Return the rule with the structs that look up sets by the kernel's numbers of them; a set without one keeps no struct."""
-    matches = list(rule.matches)
-    for place, match in enumerate(matches):
-        for name, number in numbers.items() if isinstance(match, UnknownMatch) else ():
-            if number >= 0 and match.xt() == _format_question(name):
-                matches[place] = match.replace(kept=pad("set", SET_REVISION, pack(SET_INFO, number, 1, 0)))
-    return rule.replace(matches=tuple(matches)) if any(isinstance(one, UnknownMatch) for one in matches) else rule
 
 
 def use_sets(plan: Plan, owner: str, threshold: int) -> tuple[Plan, tuple[PlannedSet, ...]]:

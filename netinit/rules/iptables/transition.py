@@ -5,8 +5,9 @@ A commit replaces our chains and jumps at once, so there is no moment without ru
 
 from __future__ import annotations
 
+from netinit.base.errors import ParseError
 from netinit.rules.iptables.table_order import REFUSING, order_tables
-from netinit.rules.iptables.write import ListedTable, Listing, Placed, Written, add_rules
+from netinit.rules.iptables.write import DecodedRule, ListedTable, Listing, Placed, Written, add_rules
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, OWNED_CHAINS
 
 TYPE_CHECKING = False
@@ -26,7 +27,7 @@ def target_from_plan(written: Written) -> Target:
 
 def target_from_listing(rules: FamilyRules) -> tuple[Target, tuple[str, ...]]:
     """Return our listed rules as a target to roll back to, and the places of rules that cannot be written."""
-    from netinit.rules.iptables.parse import part_comment, text_is_complete
+    from netinit.rules.iptables.parse import part_comment
 
     target: Target = {}
     lost: list[str] = []
@@ -98,8 +99,6 @@ def _write_table(
 
 def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int], *, by_number: bool) -> list[str]:
     """Delete by text; by number, from the end, if an equal foreign rule precedes or the text is not one line."""
-    from netinit.rules.iptables.parse import text_is_complete
-
     numbered = [
         index
         for index in indexes
@@ -111,3 +110,15 @@ def _write_deletions(chain: str, texts: Sequence[str], indexes: Sequence[int], *
     return [f"-D {chain} {index + 1}" for index in reversed(numbered)] + [
         f"-D {chain} {texts[index]}" for index in by_text
     ]
+
+
+def text_is_complete(text: str) -> bool:
+    """Whether a live rule's text has its whole meaning, so that it can be written back; True for other texts."""
+    if not isinstance(text, DecodedRule):
+        return True
+    from netinit.rules.iptables.parse import normalise, normalise_rule
+
+    try:
+        return normalise(str(text), text.rule.families[0]) == normalise_rule(text.rule)
+    except ParseError:
+        return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netinit.base.net import Family
 from netinit.base.records import Record
-from netinit.base.sanitize import escape, quote_words
+from netinit.base.sanitize import quote_words
 from netinit.rules.matches import PROTOCOL, Match
 from netinit.rules.matches.packet import Protocol, drop_implied_protocols
 from netinit.rules.model import BUILTIN_CHAINS, MISSING, TABLES, Difference, Plan, Rule
@@ -210,14 +210,3 @@ def miss_chain(table: str, chain: str, planned: WrittenChain, family: Family) ->
             kind=MISSING, where=family.name, table=table, chain=chain, number=number, rule=written.text,
             purpose=written.rule.comment, origin=written.rule.origin_label,
         )  # fmt: skip
-
-
-def show_listing(listing: Listing) -> str:
-    """Format a listing for people, one line for each rule."""
-    lines = []
-    for name, table in listing.items():
-        lines.append(f"*{name}")
-        lines += [f":{chain} {table.policies.get(chain, '-')} [0:0]" for chain in table.rules]
-        lines += [f"-A {chain} {text}".rstrip() for chain, texts in table.rules.items() for text in texts]
-        lines.append("COMMIT")
-    return "".join([escape(line) + "\n" for line in lines])

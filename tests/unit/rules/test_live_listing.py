@@ -11,8 +11,8 @@ from netinit.base.net import IPV4, IPV6
 from netinit.base.snapshot import INET, NftChain, NftRule, Snapshot
 from netinit.rules.foreign_targets import Several, UnknownTarget
 from netinit.rules.iptables.keys import target_of
-from netinit.rules.iptables.parse import normalise, parse_rule, text_is_complete
-from netinit.rules.iptables.transition import target_from_listing, write_transition
+from netinit.rules.iptables.parse import normalise, parse_rule
+from netinit.rules.iptables.transition import target_from_listing, text_is_complete, write_transition
 from netinit.rules.iptables.write import ListedTable
 from netinit.rules.live_listing import list_snapshot, name_sets, write_live
 from netinit.rules.marking_targets import LogTarget

@@ -134,8 +134,8 @@ def test_marks_of_connections_are_set_saved_and_restored_where_there_is_one():
     (None, "", {"state": "UNTRACKED"}), (5, "", {"zone": 5, "reply_zone": 5}), (5, "orig", {"zone": 5}), (5, "reply", {"reply_zone": 5}),
 ])  # fmt: skip
 def test_the_first_rule_about_tracking_counts_while_packets_are_not_tracked(zone, side, changes):
-    assert apply(lambda actor: actor.track(zone, side), "raw") == (GO_ON, changes, "")
-    for more in ({"connection": True}, {"zone": 9}, {"reply_zone": 9}):
+    assert apply(lambda actor: actor.track(zone, side), "raw") == (GO_ON, changes | {"zone_decided": True}, "")
+    for more in ({"connection": True}, {"zone_decided": True}):
         assert apply(lambda actor: actor.track(zone, side), "raw", **more) == (GO_ON, {}, "")
     assert apply(lambda actor: actor.track(zone, side), "mangle") == GIVEN_UP
 

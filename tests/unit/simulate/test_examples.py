@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from core import IPV4, IPV6, Packet, Surroundings, number_of
-from netinit.base.net import FULL_MASK
-from netinit.simulate.examples import example_of, is_restricted
+from netinit.simulate.endpoints import CLIENT_PORTS
+from netinit.simulate.examples import example_of, needs_source_port
 from netinit.simulate.symbolic.regions import everything, marked, valued, within
 from netinit.simulate.symbolic.space import INBOUND, OUTBOUND, Dim, make_space
 
@@ -68,9 +68,11 @@ def test_the_first_address_of_a_network_is_no_example_though_another_network_end
         assert example_of(region)[0] == SENT.replace(destination=number_of("203.0.113.7"))
 
 
-@pytest.mark.parametrize(("region", "restricted"), [
-    (everything(OUT), False), (within(OUT, Dim.UID, [(7, 7)]), True), (within(OUT, Dim.UID, [(1, FULL_MASK)]), False), (within(OUT, Dim.UID, [(0, 5)]), True),
-    (within(OUT, Dim.UID, [(7, 7)]) | valued(OUT, Dim.PROTOCOL, "tcp"), True), (within(OUT, Dim.GID, [(7, 7)]), False), (valued(OUT, Dim.PROTOCOL, "tcp"), False),
+@pytest.mark.parametrize(("region", "needed"), [
+    (everything(OUT), False), (within(OUT, Dim.SOURCE_PORT, [(7, 7)]), True), (within(OUT, Dim.SOURCE_PORT, [CLIENT_PORTS]), False),
+    (within(OUT, Dim.SOURCE_PORT, [(1024, 65535)]), False), (within(OUT, Dim.SOURCE_PORT, [(CLIENT_PORTS[0] + 1, 65535)]), True),
+    (within(OUT, Dim.SOURCE_PORT, [(1024, CLIENT_PORTS[1] - 1)]), True), (within(OUT, Dim.SOURCE_PORT, [(7, 7)]) | valued(OUT, Dim.PROTOCOL, "tcp"), True),
+    (within(OUT, Dim.GID, [(7, 7)]), False), (valued(OUT, Dim.PROTOCOL, "tcp"), False),
 ])  # fmt: skip
-def test_a_value_that_not_all_packets_may_have_is_a_restriction_unless_it_is_0(region, restricted):
-    assert is_restricted(region, Dim.UID) is restricted
+def test_an_example_needs_its_source_port_where_not_every_port_of_clients_will_do(region, needed):
+    assert needs_source_port(region) is needed

@@ -54,16 +54,6 @@ def parse_rule(spec: str, family: Family) -> Rule:
     return Rule(matches=drop_implied_protocols(matches), target=target, comment=reader.comment, families=(family,))
 
 
-def text_is_complete(text: str) -> bool:
-    """Whether a live rule's text has its whole meaning, so that it can be written back; True for other texts."""
-    if not isinstance(text, DecodedRule):
-        return True
-    try:
-        return normalise(str(text), text.rule.families[0]) == normalise_rule(text.rule)
-    except ParseError:
-        return False
-
-
 def normalise(spec: str, family: Family) -> tuple[object, ...]:
     """Return a hashable key that all notations of a rule share."""
     return normalise_rule(parse_rule(spec, family))

@@ -11,8 +11,8 @@ from netinit.options import Options
 from netinit.options.kinds import Flag
 from netinit.rules.infer_options.address_sets import as_listed, find_threshold
 from netinit.rules.iptables.parse import parse_rule
-from netinit.rules.iptables.set_changes import compare_sets, find_preparation, find_return, surplus
-from netinit.rules.iptables.sets import format_element, number_sets, resolve, unread, use_sets
+from netinit.rules.iptables.set_changes import compare_sets, find_preparation, find_return, number_sets, surplus
+from netinit.rules.iptables.sets import format_element, resolve, unread, use_sets
 from netinit.rules.iptables.write import WrittenRule, write_plan
 from netinit.rules.matches.packet import Destination
 

@@ -8,8 +8,7 @@ from core import plan
 from netinit.base.net import FAMILIES, IPV4
 from netinit.options import Options
 from netinit.rules.expressions import compat
-from netinit.rules.iptables.parse.listing import parse_listing
-from netinit.rules.iptables.write import ListedTable, miss_all, show_listing, write_plan
+from netinit.rules.iptables.write import miss_all, write_plan
 from netinit.rules.matches.packet import Port
 from netinit.rules.model import BUILTIN_CHAINS, Chain, Rule, Table
 from netinit.rules.targets import Return
@@ -45,17 +44,6 @@ def test_a_rule_has_its_comment_as_text_and_as_bytes_where_comments_are_asked_fo
         encoded = [one for chain in encode(written, family).values() for one in chain]
         assert len(encoded) == len(rules)
         assert {b"comment\0" in getattr(one, "data", one) for one in encoded} == {comments}
-
-
-def test_a_listing_is_shown_as_it_can_be_read_again_with_what_a_terminal_would_obey_escaped():
-    nat = ListedTable(policies={"OUTPUT": "DROP"}, rules={"OUTPUT": ["-p tcp -j X", ""], "X": ["-j RETURN"]})
-    listing = {"nat": nat, "filter": ListedTable(policies={"INPUT": "ACCEPT"}, rules={"INPUT": []})}
-    text = show_listing(listing)
-    assert text.splitlines() == ["*nat", ":OUTPUT DROP [0:0]", ":X - [0:0]", "-A OUTPUT -p tcp -j X", "-A OUTPUT", "-A X -j RETURN", "COMMIT", "*filter", ":INPUT ACCEPT [0:0]", "COMMIT"]
-    again = parse_listing(text)
-    assert {name: {chain: [*rules] for chain, rules in table.rules.items()} for name, table in again.items()} == {name: table.rules for name, table in listing.items()}
-    assert again["nat"].policies["OUTPUT"] == "DROP"
-    assert show_listing({"nat": ListedTable(policies={}, rules={"X": ["-j \x1b[2J"]})}).splitlines()[2] == "-A X -j \\x1b[2J"
 
 
 @pytest.mark.parametrize("ports", [(81,), (81, 82), (81, 82, 83)])
