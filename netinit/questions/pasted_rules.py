@@ -50,7 +50,7 @@ from netinit.rules.iptables.parse.pasted import (
 )
 from netinit.rules.iptables.write import Listing
 from netinit.rules.layouts import plan as plan_for
-from netinit.rules.model import BUILTIN_CHAINS, OWNED_CHAINS, Plan
+from netinit.rules.model import BUILTIN_CHAINS, NAT, OWNED_CHAINS, Plan
 from netinit.rules.nft.listing_objects import read_objects
 from netinit.rules.nft.listing_text import BEGINS, NOT_IN_FORCE, leave_tables_out, read_listing
 from netinit.rules.targets import Capture, Jump
@@ -362,9 +362,12 @@ def _example_addresses(dump: Dump) -> tuple[str, ...]:
 def _assume(dump: Dump, addresses: Sequence[str]) -> tuple[str, ...]:
     named = " and ".join(addresses)
     families = " and ".join([one.name for one in dump.families])
-    only = f"; it has rules of {families} alone" if len(dump.families) < len(FAMILIES) else ""
+    has = [f"rules of {families} alone"] if len(dump.families) < len(FAMILIES) else []
+    listed = dump.rulesets.get(SOURCE, {})
+    has += ["no table nat"] if listed and not any(one.tables.get(NAT) for one in listed.values()) else []
+    has_these = f"; it has {', and '.join(has)}" if has else ""
     routes = "the routes that the plan adds, no forwarding, no other device than eth0 and lo"
-    return (f"a dump does not show the host: assumed are a pod with {named or 'no address'} on eth0, {routes}{only}",)
+    return (f"a dump does not show the host: assumed are a pod with {named or 'no address'} on eth0, {routes}{has_these}",)
 
 
 def _infer(dump: Dump) -> dict[str, InferredOptions]:
