@@ -19,7 +19,7 @@ from netinit.options import BACKENDS, TABLES_OF_OUR_OWN
 from netinit.rules.iptables.keys import DOCKER_RULE
 from netinit.rules.model import ESCAPING, FOREIGN, OWNED_CHAINS, ROUTING, Difference, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
-from netinit.rules.targets import Drop, Reject
+from netinit.rules.targets import Drop, Reject, Tproxy
 from netinit.simulate.endpoints import format_example
 from netinit.simulate.examples import example_of, needs_source_port
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
@@ -83,6 +83,8 @@ class ForeignProof:
         copying = stop_at_copies(self.live)
         devices = frozenset([link.name for link in self.snapshot.links]) - {LOOPBACK_DEVICE}
         named = devices if len(devices) <= MAX_DEVICES else frozenset()
+        targets = [one.rule.target for chain in self.planned.list_chains() for one in chain.rules]
+        accepting = {one.port for one in targets if isinstance(one, Tproxy)}  # connections with both addresses, or redirected
         rulesets = [{self.family: self.planned}, {self.family: self.live}]
         for space in make_spaces(rulesets, {self.family: around}, free=free, interfaces=named):
             likely = in_states(space, (CtState.NEW,)) & through_devices(space, named) - martians(space)
@@ -95,8 +97,8 @@ class ForeignProof:
             likely &= marked(space, Dim.CONNECTION_MARK, 0, FULL_MASK) if may_be_marked else unmarked(space)
             wanted: dict[tuple[int, bool], Region] = {}
             for part in divide(space, self.planned, likely, marks_matter=False).parts:
-                if part.verdict == CAPTURED:
-                    key = (part.condition.redirect_port, part.condition.transparent)
+                port, transparent = part.condition.redirect_port, part.condition.transparent
+                for key in {(port, transparent), (port, port in accepting)} if part.verdict == CAPTURED else ():
                     wanted[key] = wanted.get(key, nothing(space)) | part.region
             captured = unite([nothing(space), *wanted.values()])
             if not rules_are_planned:

@@ -9,6 +9,7 @@ import pytest
 from in_force_cases import CAPTURED, DROPS, ESCAPED, LEGACY, NATIVE, NFT, OPTIONS, PORT, connect, do, programmed, verify
 from lab_probes import Probe
 from laboratory import Pod, start_servers
+from netinit.lab import APP_ID, PROXY_ID
 from programming import arrivals, needs, run_tool
 
 BACKENDS = (NFT, LEGACY, NATIVE)
@@ -66,6 +67,25 @@ def test_packets_that_begin_with_a_mark_of_ours_are_a_warning(backend, require_n
     assert found.returncode == 0, found.stdout
     assert "packets that begin with a mark of netinit's own escape there, for example " in found.stderr
     assert strict.returncode == 3
+
+
+@pytest.mark.parametrize("backend", [NFT, LEGACY])
+@pytest.mark.parametrize("mode", ["REDIRECT", "TPROXY"])
+def test_what_a_foreign_rule_keeps_from_nat_is_as_planned_where_tproxy_captures_it_at_the_same_port(mode, backend, require_netns):
+    """As ipvs has it: the addresses of Services are the pod's own, and the proxy calls one that leads to the pod itself."""
+    needs(backend)
+    options = ("-m", mode)
+    with Pod() as pod:
+        start_servers(pod, transparent=(15006,) if mode == "TPROXY" else ())
+        do(pod, ("ip address add 10.96.0.1/32 dev eth0", "{iptables} -w -t nat -I OUTPUT -p tcp -d 10.96.0.1 -j ACCEPT"), backend)
+        assert run_tool(pod, "apply", *OPTIONS, *options, "--backend", backend).returncode == 0
+        found = verify(pod, backend, options)
+        truth = arrivals(pod, Probe("10.96.0.1", PORT, uid=PROXY_ID, gid=APP_ID))[0]
+    if mode == "TPROXY":
+        assert (found.returncode, truth) == (0, CAPTURED["in"]), found.stdout
+    else:
+        assert (found.returncode, truth) == (3, ESCAPED["in"]), found.stdout
+        assert "captured packets escape there, for example TCP from 10.77.0.2 to 10.96.0.1:8080, sent by uid 1337" in found.stdout
 
 
 def test_a_rule_for_a_device_that_does_not_exist_is_not_mentioned(require_netns):
