@@ -19,6 +19,7 @@ from netinit.base.net import FAMILIES, IPV4, IPV6, Family, parse_address
 from netinit.base.sanitize import MAX_RULE_LENGTH, shorten, split_message
 from netinit.base.snapshot import INET, NftTable, Snapshot
 from netinit.base.tables import count
+from netinit.base.tree import string
 from netinit.live.snapshot_rules import SOURCES, list_purposes, load_snapshot
 from netinit.live.unfollowed import find_unfollowed
 from netinit.options import (
@@ -285,8 +286,8 @@ def _without_repeated(objects: Sequence[object], listings: Mapping[Family, Listi
         for table, listed in listing.items():
             place = (family.nft, table)
             chains, rules = ([body for body in _bodies(objects, kind) if _place_of(body) == place] for kind in ("chain", "rule"))
-            numbers = Counter([body.get("chain") for body in rules])
-            names = {body.get("name") for body in chains}
+            numbers = Counter([string(body.get("chain")) for body in rules])
+            names = {string(body.get("name")) for body in chains}
             own = names - BUILTIN == listed.rules.keys() - BUILTIN
             if own and all(numbers[name] == len(found) for name, found in listed.rules.items()):
                 repeated.add(place)
@@ -300,10 +301,10 @@ def _bodies(objects: Sequence[object], kind: str) -> list[Mapping[str, Any]]:
     return [one[kind] for one in objects if isinstance(one, Mapping) and isinstance(one.get(kind), Mapping)]
 
 
-def _place_of(body: object) -> tuple[object, object]:
-    """The family of an object's table, and its name."""
+def _place_of(body: object) -> tuple[str, str]:
+    """The family of an object's table, and its name; empty where they are none, which the reader of objects refuses."""
     found = body if isinstance(body, Mapping) else {}
-    return found.get("family"), found.get("table", found.get("name"))
+    return string(found.get("family")), string(found.get("table", found.get("name")))
 
 
 def _dump_of_nft(

@@ -759,7 +759,7 @@ def read_objects(objects: Sequence[object]) -> tuple[Snapshot, int]:
     bodies: dict[str, list[Mapping[str, Any]]] = {}
     for item in objects:
         kind, body = next(iter(item.items()), ("", None)) if isinstance(item, Mapping) else ("", None)
-        if kind in _KINDS and not (isinstance(body, Mapping) and body.get("family") in NUMBERS):
+        if kind in _KINDS and not (isinstance(body, Mapping) and str(body.get("family")) in NUMBERS):
             raise ParseError(f"{shorten(json.dumps(item), MAX_SHOWN)} is no object of `nft -j list ruleset`")
         if isinstance(body, Mapping):
             bodies.setdefault(str(kind), []).append(body)
@@ -828,13 +828,14 @@ def _chain(body: Mapping[str, Any]) -> NftChain:
     family, table, name = NUMBERS[body["family"]], str(body.get("table", "")), str(body.get("name", ""))
     if "hook" not in body:
         return NftChain(family=family, table=table, name=name, handle=_handle(body))
-    hook = DEVICE_HOOKS.get((body["family"], body["hook"]), HOOKS.get(body["hook"], len(HOOKS) + 1))
+    where = str(body["hook"])
+    hook = DEVICE_HOOKS.get((body["family"], where), HOOKS.get(where, len(HOOKS) + 1))
     devices = body.get("dev", ())
     named = (devices,) if isinstance(devices, str) else tuple(map(str, devices)) if isinstance(devices, list) else ()
     is_prefix = any(one.endswith("*") for one in named)
     return NftChain(
         family=family, table=table, name=name, handle=_handle(body), kind=str(body.get("type", "")), hook=hook,
-        priority=read_priority(body.get("prio", 0), str(body["hook"])), policy=0 if body.get("policy") == "drop" else 1,
+        priority=read_priority(body.get("prio", 0), where), policy=0 if body.get("policy") == "drop" else 1,
         devices=() if is_prefix else named, has_other_devices=is_prefix,
     )  # fmt: skip
 

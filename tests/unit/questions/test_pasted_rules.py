@@ -6,6 +6,7 @@ import json
 import random
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -589,6 +590,19 @@ def test_no_objects_of_nft_are_an_internal_error():
     for wrong in ([{"table": 1}], [{"rule": {"family": "x"}}], [{"rule": {**place, "expr": 7}}], [{"chain": {**place, "hook": "output", "prio": "x"}}]):
         with pytest.raises(ParseError):
             read_rules([("dump", json.dumps({"nftables": wrong}))])
+
+
+@pytest.mark.parametrize("beside", ["", "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\nCOMMIT\n"])
+def test_no_field_of_an_object_of_nft_is_an_internal_error(beside):
+    values = [None, 0, -1, 1 << 70, "", "ip", [], [1], {}, {"x": []}, True, 1.5, "\0"]
+    place = {"family": "ip", "table": "nat"}
+    whole = {"table": {"family": "ip", "name": "nat"}, "chain": {**place, "name": "OUTPUT"}, "rule": {**place, "chain": "OUTPUT", "expr": []}}
+    whole |= {kind: {**place, "name": "s", "type": "mark", "elem": [], "map": "mark", "flags": []} for kind in ("set", "map")}
+    given = [(kind, {**body, name: value}) for kind, body in whole.items() for name in (*body, "handle", "comment", "hook", "prio", "policy") for value in values]
+    for kind, body in given:
+        objects = [{one: body if one == kind else known} for one, known in whole.items()]
+        with suppress(ParseError):
+            read_rules([("dump", beside + json.dumps({"nftables": objects}))])
 
 
 PART = choose(3, 1)  # of each text, in a ninth of the time: what grows with the square is found as well
