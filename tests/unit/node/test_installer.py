@@ -764,6 +764,17 @@ def test_where_another_list_sorts_before_ours_both_have_the_entry_and_it_is_told
     assert read(other) == {**LIST, "name": "early"}
 
 
+def test_the_list_that_sorts_before_ours_gets_the_entry_where_another_network_is_named(place):
+    named, first = write(place, LIST), write(place, LIST, "00-a.conflist")
+    before = named.read_text()
+    own = made(place, own_list=True, conf_name=named.name)
+    assert own.install()
+    assert (named.read_text(), read(first)["plugins"][-1]) == (before, ENTRY)
+    assert read(place / "net.d" / "00-netinit.conflist")["plugins"][-1] == {**ENTRY, "copyOf": named.name}
+    assert not own.install()
+    assert own.state() == {"executable": "", "entry": ""}
+
+
 def test_a_file_of_others_with_the_name_of_our_list_is_not_overwritten(place):
     write(place, LIST)
     foreign = write(place, LIST, NAME)
