@@ -395,6 +395,12 @@ def test_a_record_that_cannot_be_written_is_a_warning_and_the_pod_starts(agent):
     assert logged(agent)[0] == ["warn", "what was programmed cannot be noted: No space left on device", "pod=shop/web"]
 
 
+def test_a_record_is_worth_no_wait_for_the_disk(agent, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("records are lost with the node's pods"))
+    ask(agent)
+    assert len([*agent.attachments]) == 1
+
+
 def test_a_record_has_all_that_later_requests_and_sweeps_need(agent):
     ask(agent)
     (known,) = agent.attachments

@@ -169,6 +169,15 @@ def test_an_agent_that_is_told_to_end_claims_nothing(place):
     assert (first.find_other_owner(), second.find_other_owner()) == ("", "mesh/netinit-node")
 
 
+def test_what_another_deletes_meanwhile_keeps_no_agent_from_clearing_the_run_folder(place, monkeypatch):
+    (place / "run" / "status.json").touch()
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: [folder / "gone", *listed(folder)])
+    assert made(place).clear_run_folder(None)
+    monkeypatch.undo()
+    assert [*(place / "run").iterdir()] == []
+
+
 def test_an_agent_that_leaves_clears_the_run_folder(place):
     first = owned_by(place, "mesh")
     first.claim()

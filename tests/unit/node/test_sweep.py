@@ -523,6 +523,19 @@ def test_a_dormant_table_that_would_let_traffic_escape_is_reported_once_and_the_
     assert node.events == [(INVOLVED, "Warning", "InterceptionAtRisk", f"the pod's rules are as planned, but: {text}")]
 
 
+@pytest.mark.parametrize("static", ["", "fixed"])
+def test_the_pods_that_run_already_are_watched_where_they_are_to_be_captured_and_found(monkeypatch, static):
+    pods = [running(annotations={"kubernetes.io/config.mirror": static}), running("lost"), running("plain", annotations={"sidecar.istio.io/inject": "false"})]
+    node = Node(monkeypatch, *pods, paths=(static or "shop-web", "shop-plain"), busy=["shop-x"])
+    told, check = [], object()
+
+    async def run(given, is_busy):
+        told.append((given is check, is_busy("shop-x"), is_busy("shop-web")))
+
+    asyncio.run(node.sweeper.watch(SimpleNamespace(add=lambda *words: told.append(words), run=run), check))
+    assert told == [("shop-web", f"/run/netns/{static or 'shop-web'}"), (True, True, False)]
+
+
 # ---- changes between two looks
 
 

@@ -335,6 +335,8 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
 
     async def do(job):
         asked.append(job.kind)
+        assert {*job.uids.values()} == {pod.uid for pod in pods if pod.annotations == AMBIENT["annotations"]}
+        assert (job.seconds, job.options("/n").backend) == (30.0, "nftables")
         if job.kind == CHECK_PROBES:
             return JobResult(differences=answers.pop(0))
         return JobResult(error=error, backend="nftables")
@@ -348,7 +350,7 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
 
     monkeypatch.setattr(node_events, "write_event", write_event)
     answers = list(found)
-    settings = SimpleNamespace(base=Options(), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
+    settings = SimpleNamespace(base=Options(backend="nftables"), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
     metrics = NodeMetrics()
     check = HostProbeCheck(settings, None, pods, SimpleNamespace(do=do), metrics, EventLog("info", stream=stream))
     for _ in found:
