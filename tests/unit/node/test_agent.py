@@ -319,6 +319,19 @@ def test_a_namespace_that_cannot_be_identified_is_noted_as_none(agent, monkeypat
     assert (known.device, known.inode) == (0, 0)
 
 
+@pytest.mark.parametrize(("addresses", "ipv6"), [(["10.0.0.2/24"], "off"), (["fd00::2/64"], "on"), ([], "auto")])
+def test_the_addresses_that_earlier_plugins_gave_decide_about_ipv6(agent, addresses, ipv6):
+    asked = []
+
+    async def do(job, _=-1):
+        asked.append(job.options("/n").ipv6)
+        return JobResult(backend="b")
+
+    agent.programmer.do, agent.settings = do, SETTINGS.replace(backend="iptables-nft")
+    ask(agent, prevResult={"ips": [{"address": one} for one in addresses]})
+    assert asked == [ipv6]
+
+
 def test_the_uid_that_the_runtime_passes_decides_which_pod_is_meant(agent):
     asked = []
     agent.pod_cache.known = lambda *words: asked.append(words)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.base.errors import ClusterError, ConfigError
-from netinit.kube.resources import JSON_PATCH, NODES
+from netinit.kube.resources import DAEMON_SETS, JSON_PATCH, NAMESPACES, NODES
 from netinit.node import background_tasks
 from netinit.node import events as node_events
 from netinit.node.background_tasks import InstallationKeeper, remove_taint
@@ -258,6 +258,15 @@ def test_the_deletion_of_its_own_namespace_is_noted_while_the_daemon_set_is_stil
     assert made._deleted == deleted
     assert lines() == [("info", "the namespace mesh is deleted: the plugin is removed when this agent ends")] * bool(deleted)
     assert asyncio.run(made.leave()) is bool(deleted) if deleted else True
+
+
+def test_the_agent_s_own_daemon_set_and_namespace_alone_are_watched():
+    made, _, _ = keeper(FixedInstaller())
+    watches = [(one.client, one.resource, one.namespace, one.fields, one.changed) for one in (made.daemon_set, made.own_namespace)]
+    assert watches == [
+        (made._client, DAEMON_SETS, "mesh", f"metadata.name={SETTINGS.daemon_set}", made._note_deletion),
+        (made._client, NAMESPACES, "", "metadata.name=mesh", made._note_deletion),
+    ]  # fmt: skip
 
 
 def test_a_daemon_set_that_waits_for_its_pods_to_be_deleted_is_deleted():
