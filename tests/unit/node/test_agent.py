@@ -574,6 +574,16 @@ def test_the_agent_logs_from_the_level_of_its_settings_on(asked, wanted):
     assert [level for level in ("warn", "info", "debug") if log.wants(level)] == wanted
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_agent_logs_json_where_its_settings_ask_for_it(capsys, as_json):
+    ours, programmer = socket.socketpair()
+    with ours, programmer:
+        AgentServer(SETTINGS.replace(log_as_json=as_json), ours, None, ours, programmer).log.event("warn", "a line", pod="shop/web")
+    line = capsys.readouterr().err
+    assert line.startswith("{") is as_json
+    assert (json.loads(line)["msg"] if as_json else line.split("\t")[2]) == "a line"
+
+
 # ---- requests of one container, in their order
 
 
