@@ -273,6 +273,29 @@ def test_a_pod_is_in_progress_while_it_is_programmed(agent, request_of, uid):
     assert (seen, dict(agent.in_progress)) == ([{uid: 1}], {})
 
 
+def test_a_pod_of_two_interfaces_is_in_progress_until_both_are_programmed(agent):
+    seen, released = [], {}
+
+    async def do(job, _=-1):
+        seen.append(dict(agent.in_progress))
+        await released[len(seen)].wait()
+        return JobResult(backend="b")
+
+    async def run():
+        released.update({1: asyncio.Event(), 2: asyncio.Event()})
+        agent.programmer.do = do
+        tasks = [asyncio.create_task(agent.answer(make_request("ADD", interface=name), -1, time.monotonic() + 60)) for name in ("eth0", "net1")]
+        while len(seen) < 2:  # noqa: ASYNC110 - of code that has no event for it
+            await asyncio.sleep(0)
+        for number, task in enumerate(tasks, 1):
+            released[number].set()
+            await task
+            seen.append(dict(agent.in_progress))
+
+    asyncio.run(run())
+    assert seen == [{"uid-shop-web": 1}, {"uid-shop-web": 2}, {"uid-shop-web": 1}, {}]
+
+
 @pytest.mark.parametrize(("listed", "deadline", "latest"), [(True, 1030.0, 1002.0), (True, 1001.5, 1001.5), (False, 1030.0, 1030.0)])
 def test_the_api_has_two_seconds_to_tell_of_a_pod_that_is_probably_outside_of_the_mesh(agent, tmp_path, monkeypatch, listed, deadline, latest):
     monkeypatch.setattr(agent_module, "time", SimpleNamespace(monotonic=lambda: 1000.0))

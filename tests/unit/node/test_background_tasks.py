@@ -299,6 +299,7 @@ def test_the_plugin_is_removed_with_the_daemon_set(is_deleted, error, left, line
     made._deleted = "DaemonSet" if is_deleted else ""
     assert asyncio.run(made.leave()) is left
     assert lines() == [line]
+    assert made.is_replaced is is_deleted, "no later check installs it again"
     assert installer.calls == ["uninstall"] * is_deleted
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -303,6 +304,32 @@ def test_a_single_plugin_becomes_a_list_and_one_again(place):
     assert made(place).install() is False
     made(place).uninstall()
     assert everything(place) == before
+
+
+def test_an_entry_that_is_taken_back_is_a_change_where_nothing_else_is_left_of_the_installation(place):
+    for tree, name in ((SINGLE, "10-net.conf"), (LIST, "10-net.conflist")):
+        write(place, tree, name)
+        made(place).install()
+        for path in (place / "bin").iterdir():
+            path.unlink()
+        assert made(place).uninstall()
+        assert not made(place).uninstall()
+        (place / "net.d" / name).unlink()
+
+
+@pytest.mark.parametrize(("error", "remedy"), [
+    (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"), (OSError(errno.EROFS, "x"), "it is read-only; name the folder that the runtime reads"),
+    (OSError(errno.EACCES, "x"), "this process may not write there"), (OSError(errno.ENOENT, "x"), "there is no such folder; mount it, or name another"),
+    (OSError(errno.EIO, "Input/output error"), "Input/output error"), (OSError("without a number"), "without a number"),
+], ids=repr)  # fmt: skip
+def test_what_keeps_a_file_from_being_written_is_told_with_what_to_do(error, remedy):
+    def fail(path, *more, **how):
+        assert (more, how) == ((1,), {"mode": 2})
+        raise error
+
+    with refused(f'"/a\\tb" cannot be written: {remedy}; the old file stays'):
+        installer._act(Path("/a\tb"), fail, 1, mode=2)
+    assert installer._act(Path("/x"), str) == "/x"
 
 
 def test_a_list_made_of_a_single_plugin_that_somebody_changed_since_stays_a_list(place):

@@ -122,5 +122,5 @@ def test_a_failed_request_counts_for_a_few_seconds_and_the_error_of_the_watch_as
     now[0] += 4.9
     now[0] += 0.2
     assert cache.api_error == ""
-    cache.error = "the watch ended"
+    cache._note("the watch ended")
     assert cache.api_error == "the watch ended"

@@ -179,6 +179,22 @@ def accept(due=9999.0, *, number=b"1", job=JOB):
     return _AcceptedJob(number, job, -1, due)
 
 
+@pytest.mark.parametrize(("error", "is_open"), [(BlockingIOError(), True), (ConnectionResetError(), False), (None, False)], ids=repr)
+def test_a_programmer_notices_that_its_agent_is_gone_whatever_its_socket_says(clock, monkeypatch, error, is_open):
+    own = SimpleNamespace()
+
+    def receive(*given):
+        assert given == (own, programmer.PACKET, 2)
+        if error:
+            raise error
+        return b"", []
+
+    monkeypatch.setattr(programmer, "receive_descriptors", receive)
+    made = Programmer(own, 1)
+    made._take()
+    assert (made.open, made.waiting, made.maintenance) == (is_open, deque(), deque())
+
+
 @pytest.mark.parametrize(("dues", "seconds", "waits"), [
     ((), 0.5, 500.0), ((), 0.0, 0.0), ((1000.25,), 0.5, 250.0), ((1003.0, 1000.125), 0.5, 125.0), ((1003.0,), 0.5, 500.0), ((999.0,), 0.5, 0.0),
 ])  # fmt: skip

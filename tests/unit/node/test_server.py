@@ -233,7 +233,8 @@ def test_an_agent_ends_without_its_socket_and_leaves_the_port_to_one_that_took_i
     async def run():
         closed = asyncio.Event()
 
-        async def close(_):
+        async def close(seconds):
+            assert seconds == 1.0
             assert not closed.is_set(), "the port is left once"
             closed.set()
 
