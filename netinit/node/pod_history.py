@@ -59,7 +59,7 @@ class PodHistory:
     def _note_series(self, changes: int, now: float) -> None:
         if not changes:
             return
-        if self._last not in (0.0, self._looked) and now - self._last > QUIET:
+        if self._last != self._looked and now - self._last > QUIET:
             self._changes = self._looks = 0
         if not self._looks:
             self._begun = now

@@ -41,7 +41,7 @@ class Part:
 
     @property
     def cause(self) -> RuleHit | None:
-        """The deciding rule, or None."""
+        """The deciding rule, or None. Not for parts made without `keeps_paths` (divide): IndexError where a rule has ended one."""
         if self.verdict in (DROPPED, UNKNOWN):
             return self.path[-1] if self.by_rule else None
         ended = self.condition

@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +17,7 @@ from memory_machine import MemoryMachine
 from netinit.base.errors import ClusterError, CniError, NetinitError, ParseError
 from netinit.base.version import __version__
 from netinit.kernel import answers
+from netinit.node import agent as agent_module
 from netinit.node.agent import Agent
 from netinit.node.decision import decide, read_pod
 from netinit.node.jobs import APPLY, REMOVE, REPAIR_PROBES, VERIFY, Job, JobResult
@@ -228,6 +230,167 @@ def test_the_log_and_the_metrics_say_what_was_done(agent):
     assert not any("milliseconds=-" in line for line in agent.stream.getvalue().splitlines())
 
 
+def test_how_long_an_add_took_is_logged_in_milliseconds_and_counted_in_seconds(agent, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(agent_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    async def do(job, _=-1):
+        now[0] += 0.0123456
+        return JobResult(backend="b", changed=True)
+
+    agent.programmer.do = do
+    data = answer_until(agent, make_request("ADD"), 1005.0)
+    assert data.startswith(b"netinit-cni 1 0 ")
+    assert agent.stream.getvalue().rstrip().endswith("\tprogrammed by b\tpod=shop/web\tmilliseconds=12.35")
+    (line,) = [line for line in agent.metrics.text().decode().splitlines() if line.startswith('netinit_node_request_seconds_sum{verb="ADD"}')]
+    assert float(line.split()[1]) == pytest.approx(0.0123456)
+
+
+@pytest.mark.parametrize(("left", "code"), [(0.001, 0), (0.0, 1), (-0.001, 1)])
+def test_a_job_has_what_is_left_of_the_request_s_time(agent, monkeypatch, left, code):
+    monkeypatch.setattr(agent_module, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    given = []
+
+    async def do(job, _=-1):
+        given.append(job.seconds)
+        return JobResult(backend="b")
+
+    agent.programmer.do = do
+    assert int(answer_until(agent, make_request("ADD"), 1000.0 + left).split()[2]) == code
+    assert given == [pytest.approx(left)] * (not code)
+
+
+@pytest.mark.parametrize(("request_of", "uid"), [({"pod": "shop/web"}, "uid-shop-web"), ({"pod": "", "capture": ["-b", "*"]}, "")])
+def test_a_pod_is_in_progress_while_it_is_programmed(agent, request_of, uid):
+    seen = []
+
+    async def do(job, _=-1):
+        seen.append(dict(agent.in_progress))
+        return JobResult(backend="b")
+
+    agent.programmer.do = do
+    assert ask(agent, **request_of)[0] == 0
+    assert (seen, dict(agent.in_progress)) == ([{uid: 1}], {})
+
+
+def test_a_pod_of_two_interfaces_is_in_progress_until_both_are_programmed(agent):
+    seen, released = [], {}
+
+    async def do(job, _=-1):
+        seen.append(dict(agent.in_progress))
+        await released[len(seen)].wait()
+        return JobResult(backend="b")
+
+    async def run():
+        released.update({1: asyncio.Event(), 2: asyncio.Event()})
+        agent.programmer.do = do
+        tasks = [asyncio.create_task(agent.answer(make_request("ADD", interface=name), -1, time.monotonic() + 60)) for name in ("eth0", "net1")]
+        while len(seen) < 2:  # noqa: ASYNC110 - of code that has no event for it
+            await asyncio.sleep(0)
+        for number, task in enumerate(tasks, 1):
+            released[number].set()
+            await task
+            seen.append(dict(agent.in_progress))
+
+    asyncio.run(run())
+    assert seen == [{"uid-shop-web": 1}, {"uid-shop-web": 2}, {"uid-shop-web": 1}, {}]
+
+
+@pytest.mark.parametrize(("listed", "deadline", "latest"), [(True, 1030.0, 1002.0), (True, 1001.5, 1001.5), (False, 1030.0, 1030.0)])
+def test_the_api_has_two_seconds_to_tell_of_a_pod_that_is_probably_outside_of_the_mesh(agent, tmp_path, monkeypatch, listed, deadline, latest):
+    monkeypatch.setattr(agent_module, "time", SimpleNamespace(monotonic=lambda: 1000.0))
+    asked = []
+
+    async def find(namespace, name, uid, until, *, insists):
+        asked.append((namespace, name, until, insists))
+        raise ClusterError("away")
+
+    agent.pod_cache.find, agent.outside = find, tmp_path / "outside"
+    agent.outside.write_text("shop\n" if listed else "batch\n")
+    answer_until(agent, make_request("ADD", pod="new"), deadline)
+    assert asked == [("shop", "new", latest, not listed)]
+
+
+@pytest.mark.parametrize(("errno", "namespace", "is_done"), [(13, -1, False), (13, 0, True), (13, 7, True), (0, -1, True), (0, 0, True)])
+def test_what_kept_the_plugin_from_a_namespace_counts_where_no_descriptor_came(agent, errno, namespace, is_done):
+    done = []
+
+    async def do(job, given=-1):
+        done.append(given)
+        return JobResult(backend="b")
+
+    agent.programmer.do = do
+    request = replace(make_request("CHECK"), unopened=errno)
+    asyncio.run(agent.answer(request, namespace, time.monotonic() + 60))
+    assert done == [namespace] * is_done
+
+
+@pytest.mark.parametrize(("netns", "is_known", "path"), [("/n", False, "/n"), ("/n", True, "/n"), ("", True, "/recorded"), ("", False, "")])
+def test_a_pod_is_no_longer_watched_where_its_namespace_was_when_a_del_names_none(agent, netns, is_known, path):
+    told = []
+    agent.watchers = (SimpleNamespace(forget=lambda *words: told.append(words)),)
+    if is_known:
+        agent.attachments.put(Attachment(container="c1", interface="eth0", namespace="shop", name="web", uid="u", netns="/recorded", device=0, inode=0, environ={}))
+    assert asyncio.run(agent.answer(replace(make_request("DEL"), netns=netns), -1, time.monotonic() + 60)).startswith(b"netinit-cni 1 0 ")
+    assert told == [(None, path)]
+
+
+def test_a_namespace_that_cannot_be_identified_is_noted_as_none(agent, monkeypatch):
+    monkeypatch.setattr(agent_module, "identify", lambda _: None)
+    ask(agent)
+    (known,) = agent.attachments
+    assert (known.device, known.inode) == (0, 0)
+
+
+@pytest.mark.parametrize(("addresses", "ipv6"), [(["10.0.0.2/24"], "off"), (["fd00::2/64"], "on"), ([], "auto")])
+def test_the_addresses_that_earlier_plugins_gave_decide_about_ipv6(agent, addresses, ipv6):
+    asked = []
+
+    async def do(job, _=-1):
+        asked.append(job.options("/n").ipv6)
+        return JobResult(backend="b")
+
+    agent.programmer.do, agent.settings = do, SETTINGS.replace(backend="iptables-nft")
+    ask(agent, prevResult={"ips": [{"address": one} for one in addresses]})
+    assert asked == [ipv6]
+
+
+def test_the_uid_that_the_runtime_passes_decides_which_pod_is_meant(agent):
+    asked = []
+    agent.pod_cache.known = lambda *words: asked.append(words)
+
+    async def find(*words, insists):
+        asked.append((*words[:3], round(words[3] - time.monotonic()), insists))
+        raise ClusterError("away")
+
+    agent.pod_cache.find = find
+    for verb in ("ADD", "CHECK"):
+        request = replace(make_request(verb), uid="u-1")
+        assert asyncio.run(agent.answer(request, -1, time.monotonic() + 60)).startswith(b"netinit-cni 1 1 ")
+        assert asked == [("shop", "web", "u-1"), ("shop", "web", "u-1", 60, True)]
+        asked.clear()
+
+
+def test_a_list_for_runtimes_without_kubernetes_has_the_node_s_dialect_and_its_error_is_the_option_s(agent):
+    agent.settings, asked = SETTINGS.replace(native_nftables=True), []
+
+    async def do(job, _=-1):
+        asked.append(job.options("/n"))
+        return JobResult(backend="b")
+
+    agent.programmer.do = do
+    ask(agent, pod="", capture=["-b", "80"])
+    assert [one.native_nftables for one in asked] == [True]
+    assert "nonsense" in ask(agent, pod="", capture=["-b", "nonsense"])[1]["msg"]
+    assert ask(agent, pod="", capture="-b 80")[0] == 0
+    assert len(asked) == 1, "what is no list of words captures nothing"
+
+
+def answer_until(agent, request, deadline):
+    with open(os.devnull) as file:  # noqa: PTH123 - a descriptor in the place of a namespace's
+        return asyncio.run(agent.answer(request, file.fileno(), deadline))
+
+
 def test_warnings_of_an_add_and_a_removal_that_fails_are_logged_and_the_pod_goes_on(agent):
     async def do(job, _=-1):
         if job.kind == APPLY:
@@ -266,6 +429,12 @@ def test_a_record_that_cannot_be_written_is_a_warning_and_the_pod_starts(agent):
     agent.attachments.put = put
     assert ask(agent)[0] == 0
     assert logged(agent)[0] == ["warn", "what was programmed cannot be noted: No space left on device", "pod=shop/web"]
+
+
+def test_a_record_is_worth_no_wait_for_the_disk(agent, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("records are lost with the node's pods"))
+    ask(agent)
+    assert len([*agent.attachments]) == 1
 
 
 def test_a_record_has_all_that_later_requests_and_sweeps_need(agent):
@@ -426,6 +595,16 @@ def test_the_agent_logs_from_the_level_of_its_settings_on(asked, wanted):
     with ours, programmer:
         log = AgentServer(SETTINGS.replace(log_level=asked), ours, None, ours, programmer).log
     assert [level for level in ("warn", "info", "debug") if log.wants(level)] == wanted
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_agent_logs_json_where_its_settings_ask_for_it(capsys, as_json):
+    ours, programmer = socket.socketpair()
+    with ours, programmer:
+        AgentServer(SETTINGS.replace(log_as_json=as_json), ours, None, ours, programmer).log.event("warn", "a line", pod="shop/web")
+    line = capsys.readouterr().err
+    assert line.startswith("{") is as_json
+    assert (json.loads(line)["msg"] if as_json else line.split("\t")[2]) == "a line"
 
 
 # ---- requests of one container, in their order

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from netinit.base.errors import ClusterError, ConfigError
-from netinit.kube.resources import JSON_PATCH, NODES
+from netinit.kube.resources import DAEMON_SETS, JSON_PATCH, NAMESPACES, NODES
 from netinit.node import background_tasks
 from netinit.node import events as node_events
 from netinit.node.background_tasks import InstallationKeeper, remove_taint
@@ -216,6 +216,71 @@ def test_an_agent_that_installs_nothing_has_no_problem_and_leaves_everything():
     assert (made.problem, asyncio.run(made.leave()), lines()) == ("", False, [])
 
 
+def test_a_check_listens_before_it_looks_rests_as_long_as_it_took_and_closes_what_it_opened(monkeypatch):
+    done, clock = [], [100.0]
+    installer = FixedInstaller([WELL, WELL], [False])
+    looked = installer.state
+    installer.watched = lambda: ["list", "executable"]
+    changes = SimpleNamespace(watch=lambda paths: done.append(("watch", paths)), drain=lambda: done.append("drained"), close=lambda: done.append("closed"))
+
+    def state():
+        done.append("looked")
+        clock[0] += 0.25
+        return looked()
+
+    async def wait(file, seconds):
+        done.append(("waits", seconds))
+        if done.count(("waits", 1.0)) == 2:
+            raise StopError
+
+    async def pause(seconds):
+        done.append(("rests", seconds))
+
+    installer.state = state
+    monkeypatch.setattr(background_tasks, "FileChanges", lambda: changes)
+    monkeypatch.setattr(background_tasks, "wait_readable", wait)
+    monkeypatch.setattr(background_tasks, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(background_tasks.asyncio, "sleep", pause)
+    made, _, _ = keeper(installer)
+    with pytest.raises(StopError):
+        asyncio.run(made.keep())
+    check = [("watch", ["list", "executable"]), "looked", ("rests", 0.25), ("waits", 1.0)]
+    assert done == [*check, "drained", *check, "closed"]
+
+
+@pytest.mark.parametrize(("answer", "line"), [
+    (True, []), (False, [("info", "another agent has claimed this node since: its socket and its records stay")]),
+    *[(error, [("error", f"the agent's folder cannot be emptied: {error}")]) for error in (ConfigError("read-only"), OSError(5, "Input/output error"))],
+])  # fmt: skip
+def test_what_keeps_the_run_folder_from_being_emptied_is_a_line(answer, line):
+    asked = []
+
+    def clear(own_socket):
+        asked.append(own_socket)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    installer = FixedInstaller()
+    installer.clear_run_folder = clear
+    made, lines, _ = keeper(installer)
+    asyncio.run(made.clear_run_folder((1, 2)))
+    assert (asked, lines()) == ([(1, 2)], line)
+
+
+def test_an_agent_that_leaves_has_five_seconds_to_ask_about_its_daemon_set(monkeypatch):
+    given, timeout = [], asyncio.timeout
+    monkeypatch.setattr(background_tasks.asyncio, "timeout", lambda seconds: given.append(seconds) or timeout(0.01))
+    made, lines, _ = keeper(FixedInstaller())
+
+    async def get(*_):
+        await asyncio.sleep(3600)
+
+    made._client.get = get
+    assert asyncio.run(made.leave()) is False
+    assert (given, lines(), made.is_replaced) == ([5.0], [STAYS], False)
+
+
 STAYS = ("info", "the DaemonSet is still there: the plugin stays, and pods wait until the next agent answers")
 
 
@@ -234,6 +299,7 @@ def test_the_plugin_is_removed_with_the_daemon_set(is_deleted, error, left, line
     made._deleted = "DaemonSet" if is_deleted else ""
     assert asyncio.run(made.leave()) is left
     assert lines() == [line]
+    assert made.is_replaced is is_deleted, "no later check installs it again"
     assert installer.calls == ["uninstall"] * is_deleted
 
 
@@ -258,6 +324,15 @@ def test_the_deletion_of_its_own_namespace_is_noted_while_the_daemon_set_is_stil
     assert made._deleted == deleted
     assert lines() == [("info", "the namespace mesh is deleted: the plugin is removed when this agent ends")] * bool(deleted)
     assert asyncio.run(made.leave()) is bool(deleted) if deleted else True
+
+
+def test_the_agent_s_own_daemon_set_and_namespace_alone_are_watched():
+    made, _, _ = keeper(FixedInstaller())
+    watches = [(one.client, one.resource, one.namespace, one.fields, one.changed) for one in (made.daemon_set, made.own_namespace)]
+    assert watches == [
+        (made._client, DAEMON_SETS, "mesh", f"metadata.name={SETTINGS.daemon_set}", made._note_deletion),
+        (made._client, NAMESPACES, "", "metadata.name=mesh", made._note_deletion),
+    ]  # fmt: skip
 
 
 def test_a_daemon_set_that_waits_for_its_pods_to_be_deleted_is_deleted():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from netinit.base.errors import CniError
 from netinit.base.net import Network
-from netinit.node.decision import decide, is_own_pod, matches_uid, read_pod
+from netinit.node.decision import NodePod, decide, is_own_pod, matches_uid, read_pod
 from netinit.node.protocol import CniCode
 from netinit.options import Options
 from node_agent import make_pod
@@ -196,6 +196,76 @@ def test_a_pod_that_is_done_or_being_deleted_has_ended(phase, metadata, ended):
     tree["metadata"].update(metadata)
     tree["status"] = {**tree.get("status", {}), "phase": phase}
     assert read_pod(tree).ended is ended
+
+
+def test_of_a_pod_is_kept_what_is_decided_by():
+    tree = {
+        "metadata": {
+            "namespace": "shop", "name": "web-1", "uid": "u", "resourceVersion": "17",
+            "annotations": {"sidecar.istio.io/status": "{}", "cni.istio.io/x": "1", "netinit.io/ipv6": "off", "kubernetes.io/config.mirror": "static", "other": "y", "odd": 1},
+            "labels": {"sidecar.istio.io/inject": "true", "cni.istio.io/uninitialized": "true", "app": "web"},
+        },
+        "spec": {
+            "hostNetwork": True, "initContainers": [{"name": "first"}],
+            "containers": [
+                {"name": "app", "env": [{"name": "DISABLE_ENVOY", "value": "true"}]},
+                {
+                    "name": "istio-proxy", "args": ["proxy", "router"], "securityContext": {"runAsUser": 5, "runAsGroup": 0},
+                    "env": [{"name": "DISABLE_ENVOY", "value": "no"}, {"name": "INVALID_DROP", "value": "true"}, {"name": "OTHER", "value": "x"}, {"name": "ISTIO_DUAL_STACK"}],
+                },
+            ],
+        },
+        "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}, {}, {"ip": ""}, {"ip": "fd00::1"}, "odd"]},
+    }  # fmt: skip
+    assert read_pod(tree) == NodePod(
+        namespace="shop", name="web-1", uid="u", static_uid="static", version="17",
+        annotations={"sidecar.istio.io/status": "{}", "cni.istio.io/x": "1", "netinit.io/ipv6": "off"}, labels={"sidecar.istio.io/inject": "true", "cni.istio.io/uninitialized": "true"},
+        containers=("app", "istio-proxy", "first"), proxy=True, other_kind="router", environment={"DISABLE_ENVOY": "no", "INVALID_DROP": "true", "ISTIO_DUAL_STACK": ""},
+        uid_of_proxy=5, gid_of_proxy=0, host_network=True, addresses=("10.0.0.1", "fd00::1"),
+    )  # fmt: skip
+    assert read_pod(tree).label == "shop/web-1"
+    for odd in ({}, {"metadata": None, "spec": [], "status": "x"}):
+        assert read_pod(odd) == NodePod(namespace="", name="", uid="", annotations={}, labels={}, containers=(), environment={})
+
+
+@pytest.mark.parametrize("value", [True, "5", 5.0, None])
+def test_an_id_of_another_type_is_none(value):
+    pod = read_pod(make_pod("web", security={"runAsUser": value, "runAsGroup": value}, spec={"hostNetwork": "true"}))
+    assert (pod.uid_of_proxy, pod.gid_of_proxy, pod.host_network) == (None, None, False)
+
+
+def test_each_bad_annotation_is_a_line_with_its_value_and_what_is_wrong():
+    with pytest.raises(CniError) as caught:
+        annotated(excludeInboundPorts="x" * 500, includeInboundPorts="70000", includeOutboundPorts="80")
+    lines = str(caught.value).split("\n")
+    assert caught.value.code == CniCode.BAD_POD
+    assert sorted(line.split(": ")[0] for line in lines) == [f"annotation {TRAFFIC}excludeInboundPorts", f"annotation {TRAFFIC}includeInboundPorts"]
+    assert any(f"{TRAFFIC}includeInboundPorts: '70000': " in line and line.rpartition("': ")[2] for line in lines)
+    assert max(map(len, lines)) < 500, "a long value is shortened"
+
+
+def test_options_that_contradict_each_other_are_an_error_of_the_pod():
+    with pytest.raises(CniError) as caught:
+        options(env=[{"name": "NETINIT_IPV6", "value": "sometimes"}])
+    assert caught.value.code == CniCode.BAD_POD
+    assert "sometimes" in str(caught.value)
+
+
+def test_a_pod_is_no_agent_where_no_daemon_set_is_named():
+    assert not is_own_pod("mesh", "-ab3de", "mesh", "")
+    assert is_own_pod("mesh", "a-ab3de", "mesh", "a")
+    for name in ("a-ab3d\u0663", "a-ab-de", "a-ABCDE", "a-ab3de1"):
+        assert not is_own_pod("mesh", name, "mesh", "a")
+
+
+@pytest.mark.parametrize(("statuses", "code"), [
+    ([{"name": "other", "state": {"terminated": {"exitCode": 126}}}], None), ([{"name": "istio-validation", "state": {"running": {}}}], None),
+    ([{"name": "istio-validation", "state": {"terminated": {"exitCode": 0}}, "lastState": {"terminated": {"exitCode": 126}}}], 0),
+    ([{"name": "istio-validation", "state": {"terminated": {"exitCode": True}}, "lastState": {"terminated": {"exitCode": 126}}}], 126),
+    (["odd", {"name": "istio-validation", "lastState": {"terminated": {"exitCode": 126}}}], 126),
+])  # fmt: skip
+def test_the_exit_code_is_that_of_the_validation_s_current_run_or_its_last(statuses, code):
+    assert read_pod(make_pod("web", status={"initContainerStatuses": statuses})).exit_code == code
 
 
 def test_what_validation_ended_with_is_remembered():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -169,6 +170,15 @@ def test_an_agent_that_is_told_to_end_claims_nothing(place):
     assert (first.find_other_owner(), second.find_other_owner()) == ("", "mesh/netinit-node")
 
 
+def test_what_another_deletes_meanwhile_keeps_no_agent_from_clearing_the_run_folder(place, monkeypatch):
+    (place / "run" / "status.json").touch()
+    listed = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: [folder / "gone", *listed(folder)])
+    assert made(place).clear_run_folder(None)
+    monkeypatch.undo()
+    assert [*(place / "run").iterdir()] == []
+
+
 def test_an_agent_that_leaves_clears_the_run_folder(place):
     first = owned_by(place, "mesh")
     first.claim()
@@ -294,6 +304,32 @@ def test_a_single_plugin_becomes_a_list_and_one_again(place):
     assert made(place).install() is False
     made(place).uninstall()
     assert everything(place) == before
+
+
+def test_an_entry_that_is_taken_back_is_a_change_where_nothing_else_is_left_of_the_installation(place):
+    for tree, name in ((SINGLE, "10-net.conf"), (LIST, "10-net.conflist")):
+        write(place, tree, name)
+        made(place).install()
+        for path in (place / "bin").iterdir():
+            path.unlink()
+        assert made(place).uninstall()
+        assert not made(place).uninstall()
+        (place / "net.d" / name).unlink()
+
+
+@pytest.mark.parametrize(("error", "remedy"), [
+    (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"), (OSError(errno.EROFS, "x"), "it is read-only; name the folder that the runtime reads"),
+    (OSError(errno.EACCES, "x"), "this process may not write there"), (OSError(errno.ENOENT, "x"), "there is no such folder; mount it, or name another"),
+    (OSError(errno.EIO, "Input/output error"), "Input/output error"), (OSError("without a number"), "without a number"),
+], ids=repr)  # fmt: skip
+def test_what_keeps_a_file_from_being_written_is_told_with_what_to_do(error, remedy):
+    def fail(path, *more, **how):
+        assert (more, how) == ((1,), {"mode": 2})
+        raise error
+
+    with refused(f'"/a\\tb" cannot be written: {remedy}; the old file stays'):
+        installer._act(Path("/a\tb"), fail, 1, mode=2)
+    assert installer._act(Path("/x"), str) == "/x"
 
 
 def test_a_list_made_of_a_single_plugin_that_somebody_changed_since_stays_a_list(place):
@@ -762,6 +798,17 @@ def test_where_another_list_sorts_before_ours_both_have_the_entry_and_it_is_told
     assert own.warnings() == {"OwnListPreceded": f"{told}: choose --ownListName (node.ownListName) so that it sorts first"}
     own.uninstall()
     assert read(other) == {**LIST, "name": "early"}
+
+
+def test_the_list_that_sorts_before_ours_gets_the_entry_where_another_network_is_named(place):
+    named, first = write(place, LIST), write(place, LIST, "00-a.conflist")
+    before = named.read_text()
+    own = made(place, own_list=True, conf_name=named.name)
+    assert own.install()
+    assert (named.read_text(), read(first)["plugins"][-1]) == (before, ENTRY)
+    assert read(place / "net.d" / "00-netinit.conflist")["plugins"][-1] == {**ENTRY, "copyOf": named.name}
+    assert not own.install()
+    assert own.state() == {"executable": "", "entry": ""}
 
 
 def test_a_file_of_others_with_the_name_of_our_list_is_not_overwritten(place):

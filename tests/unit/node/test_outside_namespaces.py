@@ -13,6 +13,8 @@ import pytest
 from helm import render_chart
 from netinit.inject.deciding.usual_webhooks import current_webhooks, early_webhook
 from netinit.inject.deciding.webhooks import Webhook, parse_injectors
+from netinit.kube.resources import NAMESPACES as NAMESPACES_OF_THE_API
+from netinit.kube.resources import WEBHOOK_CONFIGURATIONS
 from netinit.node import outside_namespaces
 from netinit.node.outside_namespaces import OutsideNamespaces, find_outside, format_names, replace_list
 from netinit.serving.event_log import EventLog
@@ -131,6 +133,26 @@ def test_the_list_follows_labels_webhooks_and_pods_and_waits_until_all_are_known
         update(plain={"kubernetes.io/metadata.name": "plain"})
     monkeypatch.setattr(outside_namespaces, "replace_list", replace_list)
     assert update() == "plain\n", "what could not be written is written again"
+
+
+def test_the_list_follows_the_cluster_s_namespaces_and_webhooks_at_most_once_a_second(tmp_path, monkeypatch):
+    given, client = [], SimpleNamespace()
+    made = OutsideNamespaces(tmp_path / "list", client, SimpleNamespace(), EventLog("info", stream=io.StringIO()))
+
+    async def follow(caches, update, *, seconds):
+        given.append((caches, update, seconds))
+
+    async def pause(seconds):
+        given.append(seconds)
+        raise EOFError
+
+    monkeypatch.setattr(outside_namespaces, "follow", follow)
+    asyncio.run(made.run())
+    monkeypatch.setattr(outside_namespaces.asyncio, "sleep", pause)
+    with pytest.raises(EOFError):
+        made._update().send(None)
+    assert given == [((made._namespaces, made._webhooks), made._update, 0.0), 1.0]
+    assert [(one.client, one.resource) for one in given[0][0]] == [(client, NAMESPACES_OF_THE_API), (client, WEBHOOK_CONFIGURATIONS)]
 
 
 def test_a_webhook_that_cannot_be_read_selects_everything():

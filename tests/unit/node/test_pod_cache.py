@@ -13,6 +13,7 @@ from netinit.kube.resources import PODS
 from netinit.node import node_pods
 from netinit.node.decision import read_pod
 from netinit.node.node_pods import PodCache
+from netinit.node.protocol import CniCode
 from node_agent import make_pod
 
 
@@ -72,7 +73,7 @@ def test_a_pod_of_another_uid_is_told_as_another_pod():
     cache = PodCache(FixedApi(make_pod("web", uid="other")), "n")
     with pytest.raises(CniError) as raised:
         find(cache, uid="a")
-    assert str(raised.value) == "pod shop/web is not known: another pod has that name now"
+    assert (str(raised.value), raised.value.code) == ("pod shop/web is not known: another pod has that name now", CniCode.LATER)
 
 
 def test_a_pod_that_the_watch_has_told_of_is_not_asked_for():
@@ -121,5 +122,5 @@ def test_a_failed_request_counts_for_a_few_seconds_and_the_error_of_the_watch_as
     now[0] += 4.9
     now[0] += 0.2
     assert cache.api_error == ""
-    cache.error = "the watch ended"
+    cache._note("the watch ended")
     assert cache.api_error == "the watch ended"

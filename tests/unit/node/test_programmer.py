@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import select
+import signal
 import socket
+from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -121,6 +125,177 @@ def test_a_judgement_is_about_one_pod_and_its_options(given):
     variants = [JOB, replace(JOB, path="/run/netns/cni-2"), replace(JOB, argv=("-p", "1")), replace(JOB, environ={"A": "1"})]
     assert len({programmer._subject(one) for one in variants}) == len(variants)
     assert programmer._subject(replace(JOB, seconds=1.0)) == programmer._subject(JOB)
+
+
+# --- the queue, with children that the test makes ---
+
+
+class Made:
+    """A child: what its pipe has, whether it has exited, and what was done to it."""
+
+    def __init__(self, at, answer=None, *, has_exited=False):
+        self.at, self.answer, self.has_exited, self.pid, self.is_ended = at, answer, has_exited, 1000 + at, False
+
+    def fileno(self):
+        return self.at
+
+    def receive(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def poll(self):
+        return 0 if self.has_exited else None
+
+    def end(self):
+        self.is_ended = True
+
+
+@pytest.fixture
+def queue(monkeypatch, clock):
+    """A programmer whose agent's socket is 3; `ready` is what a poll finds, `polls` what it asked, `sent` the answers, `killed` the signals."""
+    made = Programmer(SimpleNamespace(fileno=lambda: 3), 2)
+    seen = SimpleNamespace(made=made, ready=[], polls=[], sent=[], killed=[], clock=clock)
+
+    class Poll:
+        def __init__(self):
+            self.registered = []
+
+        def register(self, one, events):
+            self.registered.append((one if isinstance(one, int) else one.fileno(), events))
+
+        def poll(self, milliseconds):
+            seen.polls.append((self.registered, milliseconds))
+            return [(one, select.POLLIN) for one in seen.ready]
+
+    monkeypatch.setattr(programmer.select, "poll", Poll)
+    monkeypatch.setattr(programmer.os, "kill", lambda *given: seen.killed.append(given))
+    monkeypatch.setattr(Programmer, "_send", lambda _, number, result: seen.sent.append((number, result)))
+    monkeypatch.setattr(Programmer, "_take", lambda _: seen.polls.append("taken"))
+    return seen
+
+
+def accept(due=9999.0, *, number=b"1", job=JOB):
+    return _AcceptedJob(number, job, -1, due)
+
+
+@pytest.mark.parametrize(("error", "is_open"), [(BlockingIOError(), True), (ConnectionResetError(), False), (None, False)], ids=repr)
+def test_a_programmer_notices_that_its_agent_is_gone_whatever_its_socket_says(clock, monkeypatch, error, is_open):
+    own = SimpleNamespace()
+
+    def receive(*given):
+        assert given == (own, programmer.PACKET, 2)
+        if error:
+            raise error
+        return b"", []
+
+    monkeypatch.setattr(programmer, "receive_descriptors", receive)
+    made = Programmer(own, 1)
+    made._take()
+    assert (made.open, made.waiting, made.maintenance) == (is_open, deque(), deque())
+
+
+@pytest.mark.parametrize(("dues", "seconds", "waits"), [
+    ((), 0.5, 500.0), ((), 0.0, 0.0), ((1000.25,), 0.5, 250.0), ((1003.0, 1000.125), 0.5, 125.0), ((1003.0,), 0.5, 500.0), ((999.0,), 0.5, 0.0),
+])  # fmt: skip
+def test_a_programmer_waits_for_jobs_and_children_and_no_longer_than_the_next_deadline(queue, dues, seconds, waits):
+    for at, due in enumerate(dues, 10):
+        queue.made.running[Made(at)] = accept(due)
+    queue.made.serve(seconds)
+    descriptors = [3, *range(10, 10 + len(dues))]
+    assert queue.polls == [([(one, select.POLLIN) for one in descriptors], waits)]
+
+
+def test_a_programmer_whose_queue_is_full_or_whose_agent_is_gone_does_not_listen_for_jobs(queue, monkeypatch):
+    monkeypatch.setattr(programmer, "MAX_WAITING", 2)
+    made, made.most = queue.made, 0
+    for waiting, maintenance, is_open, listens in ((1, 0, True, True), (1, 1, True, False), (0, 2, True, False), (0, 0, False, False)):
+        made.waiting, made.maintenance, made.open = deque([accept()] * waiting), deque([accept()] * maintenance), is_open
+        queue.polls.clear()
+        made.serve(1.0)
+        assert queue.polls == [([(3, select.POLLIN)] * listens, 1000.0)]
+    queue.ready = [3]
+    made.serve(1.0)
+    assert queue.polls[-1] == "taken"
+
+
+def test_a_child_that_answers_is_finished_and_one_whose_time_is_over_is_stopped(queue):
+    done, late, slow = Made(10, JobResult(backend="b", judgement="judged")), Made(11), Made(12)
+    queue.made.running = {done: accept(999.0, number=b"1"), late: accept(1000.0, number=b"2"), slow: accept(1000.5, number=b"3")}
+    queue.ready = [10]
+    queue.made.serve(1.0)
+    assert queue.sent == [(b"1", JobResult(backend="b"))], "what it has decided stays here"
+    assert [*queue.made.known.values()] == [("judged", 1000.0)]
+    assert (done.is_ended, [*queue.made.running]) == (True, [late, slow])
+    assert queue.killed == [(1011, signal.SIGTERM)]
+    assert [(one.stopped, one.due) for one in queue.made.running.values()] == [(True, 1000.0 + programmer._GRACE), (False, 1000.5)]
+    queue.ready, queue.clock[0] = [], 1000.0 + programmer._GRACE
+    queue.made.serve(1.0)
+    assert queue.sent[1:] == [(b"2", JobResult(error="it did not finish in time and was killed", late=True))]
+    assert (late.is_ended, queue.killed[1:]) == (True, [(1012, signal.SIGTERM)])
+
+
+def test_a_child_that_has_exited_without_an_answer_is_not_signalled(queue):
+    queue.made.running = {Made(10, has_exited=True): accept(1000.0)}
+    queue.made.serve(1.0)
+    assert (queue.killed, queue.made.running) == ([], {})
+    assert queue.sent == [(b"1", JobResult(error="the process that did it ended without an answer"))]
+
+
+@pytest.mark.parametrize(("answer", "stopped", "result"), [
+    (ChildLostError("lost"), False, JobResult(error="lost")), (ChildLostError("lost"), True, JobResult(error="lost", late=True)),
+    (ChildLostError("slow", late=True), False, JobResult(error="slow", late=True)), (children.ChildError("KeyError: 1"), True, JobResult(error="ChildError: KeyError: 1")),
+    (NetinitError("x"), False, JobResult(error="NetinitError: x")), (OSError(5, "y"), False, JobResult(error="OSError: [Errno 5] y")),
+    ("no result", False, JobResult(error="ParseError: this is not a result")),
+], ids=repr)  # fmt: skip
+def test_what_became_of_a_child_is_its_job_s_result(queue, answer, stopped, result):
+    child = Made(10, answer)
+    queue.made.running, queue.ready = {child: accept()}, [10]
+    queue.made.running[child].stopped = stopped
+    queue.made.serve(1.0)
+    assert (queue.sent, queue.made.running, child.is_ended) == ([(b"1", result)], {}, True)
+
+
+def test_the_namespace_of_a_job_that_is_answered_is_closed(queue, monkeypatch):
+    closed = []
+    monkeypatch.setattr(programmer.os, "close", closed.append)
+    for namespace in (-1, 0, 7):
+        queue.made._answer(_AcceptedJob(b"1", JOB, namespace, 0.0), JobResult())
+    assert (closed, queue.sent) == ([0, 7], [(b"1", JobResult())] * 3)
+
+
+def test_jobs_begin_as_many_at_a_time_as_there_may_be_with_the_time_that_is_left(queue, monkeypatch):
+    begun = []
+    monkeypatch.setattr(Programmer, "_fork", lambda _, accepted, left: begun.append((accepted.number, left)) or Made(10 + len(begun)))
+    queue.made.maintenance = deque([accept(1001.0, number=b"1"), accept(1000.0, number=b"2"), accept(1002.0, number=b"3"), accept(1003.0, number=b"4")])
+    queue.made.waiting = deque([accept(1000.5, number=b"5")])
+    queue.made.serve(0.0)
+    assert begun == [(b"5", 0.5), (b"1", 1.0)]
+    queue.made.most = 3
+    queue.made.serve(0.0)
+    assert begun[2:] == [(b"3", 2.0)]
+    assert queue.sent == [(b"2", JobResult(error="there was no time left for it when its turn came", late=True))]
+    assert [one.number for one in queue.made.maintenance] == [b"4"]
+
+
+def test_the_end_asks_running_jobs_to_roll_back_and_leaves_no_process(queue, monkeypatch):
+    obeys, stays, waited = Made(10, JobResult(backend="b")), Made(11), []
+    queue.made.running = {obeys: accept(number=b"1"), stays: accept(number=b"2")}
+
+    def serve(self, seconds):
+        waited.append(seconds)
+        queue.clock[0] += 0.5
+        if obeys in self.running:
+            self._finish(obeys, self.running[obeys])
+
+    monkeypatch.setattr(Programmer, "serve", serve)
+    queue.made.end()
+    assert queue.killed == [(1010, signal.SIGTERM), (1011, signal.SIGTERM)]
+    assert waited == [0.05] * int(programmer._GRACE / 0.5)
+    assert (obeys.is_ended, stays.is_ended, queue.sent) == (True, True, [(b"1", JobResult(backend="b"))])
+    queue.made.running.clear()
+    queue.made.end()
+    assert len(waited) == int(programmer._GRACE / 0.5), "where nothing runs, nothing is waited for"
 
 
 # --- what each kind of job comes to ---

@@ -19,10 +19,12 @@ import pytest
 from netinit.base.errors import ChildLostError
 from netinit.kernel import capabilities, children
 from netinit.node import server
+from netinit.node.events import NodeEvents
 from netinit.node.metrics import NodeMetrics
 from netinit.node.server import STATUS_FILE, AgentServer
-from netinit.node.settings import NOTHING, AgentSettings
+from netinit.node.settings import NOTHING, OUTSIDE_FILE, AgentSettings
 from netinit.node.supervisor import _explain_end
+from netinit.node.sweep import HostProbeCheck
 from netinit.node.unix_server import open_socket
 from netinit.serving.event_log import EventLog
 from netinit.serving.readiness import Unreadiness
@@ -86,7 +88,7 @@ def made(tmp_path):
         yield one
 
 
-def test_each_task_has_its_part(made):
+def test_each_task_has_its_part(made, monkeypatch):
     keep, own, daemon_set, sweeper = (SimpleNamespace() for _ in range(4))
     for part in (own, daemon_set, sweeper):
         part.run = object()
@@ -94,14 +96,133 @@ def test_each_task_has_its_part(made):
     sweeper.watch, sweeper.check_after_change, sweeper.check_connections, sweeper.follow_pods = print, object(), object(), object()
     made.installation, made.sweeper, made.watchers = keep, sweeper, {False: "changes", True: "connections"}
     made.agent = SimpleNamespace(pod_cache=SimpleNamespace(run=object()))
-    found = made._make_tasks(None, SimpleNamespace(run=object()), {"pod_cache": None, "programmer": None, "metrics": None, "log": None})
+    client, common = object(), {name: object() for name in ("pod_cache", "programmer", "metrics", "log")}
+    accept = object()
+    found = made._make_tasks(client, SimpleNamespace(run=accept), common)
     assert (found["watch"].args, found["connections"].args) == (("changes", sweeper.check_after_change), ("connections", sweeper.check_connections))
     assert (found["plugin"], found["DaemonSet"], found["namespace"]) == (keep.keep, daemon_set.run, own.run)
-    send = found["readiness"].args[2]
-    assert (send.func.__name__, send.args) == ("send", ("NotReady",))
-    assert {"socket", "pods", "status", "sweep", "appearing pods", "host probes", "taint"} <= found.keys()
+    assert (found["socket"], found["pods"], found["sweep"], found["appearing pods"]) == (accept, made.agent.pod_cache.run, sweeper.run, sweeper.follow_pods)
+    reason, log, send = found["readiness"].args
+    assert (reason, log, send.func.__name__, send.args) == (made._find_reason, made.log, "send", ("NotReady",))
+    assert send.func.__self__ == NodeEvents(made.settings, client, made.log)
+    probes = found["host probes"].__self__
+    assert isinstance(probes, HostProbeCheck)
+    assert (probes.settings, probes.client, {name: getattr(probes, name) for name in common}) == (made.settings, client, common)
+    assert (found["outside namespaces"], made.outside._path) == (made.outside.run, made.folder / OUTSIDE_FILE)
+    assert (made.outside._namespaces.client, made.outside._pod_cache, made.outside._log) == (client, made.agent.pod_cache, made.log)
+    given = []
+    monkeypatch.setattr(server, "remove_taint", lambda *words: given.extend(words))
+    found["taint"]()
+    assert (given[0], given[1], given[3]) == (client, made.settings, made.log)
+    for problem, is_ready in (("", True), ("lost", False)):
+        monkeypatch.setattr(made, "checks", lambda problem=problem: {"serving": "", "pods": problem})
+        assert given[2]() is is_ready
+    assert "status" in found
+    list_of_names = made.folder / OUTSIDE_FILE
+    list_of_names.touch()
     made.watchers, made.settings = {}, made.settings.replace(install=False, taint="", host_probes=NOTHING, outside_namespaces="wait")
-    assert {*made._make_tasks(None, SimpleNamespace(run=object()), {})} == {"socket", "pods", "status", "sweep", "appearing pods", "readiness"}
+    for _ in range(2):
+        assert {*made._make_tasks(None, SimpleNamespace(run=object()), {})} == {"socket", "pods", "status", "sweep", "appearing pods", "readiness"}
+        assert not list_of_names.exists(), "the plugin is to wait"
+    made.settings = made.settings.replace(install=True, namespace="")
+    assert {"plugin", "DaemonSet"} <= made._make_tasks(None, SimpleNamespace(run=object()), {}).keys() <= {"socket", "pods", "status", "sweep", "appearing pods", "readiness", "plugin", "DaemonSet"}
+
+
+class Parts:
+    """The parts that a server is made of, as calls in the order in which they are made, and what happens at its end."""
+
+    def __init__(self, monkeypatch, made, *, removes=True, finishes=True):
+        self.made, self.done, self.given, self.removes, self.finishes, self.stream = made, [], {}, removes, finishes, io.StringIO()
+        made.log = EventLog("debug", as_json=True, stream=self.stream)
+        for name in ("PodCache", "PodWatcher", "Attachments", "Agent", "InstallationKeeper", "Sweeper", "PluginServer"):
+            monkeypatch.setattr(server, name, lambda *words, name=name, **more: self.make(name, words, more))
+        monkeypatch.setattr(server, "run_forever", self.run_forever)
+        monkeypatch.setattr(made, "_make_tasks", lambda *words: self.given.update(tasks=words) or {"one": "first", "two": "second"})
+        monkeypatch.setattr(made, "_lose_socket", self.wait)
+
+    def make(self, name, words, more):
+        self.given.setdefault(name, []).append((words, more))
+        return SimpleNamespace(name=name, answer="answers", in_progress={}, leave=self.leave, clear_run_folder=self.clear, close=self.close)
+
+    async def wait(self):
+        await asyncio.Event().wait()
+
+    async def run_forever(self, *words, exhausted):
+        self.given.setdefault("forever", []).append((words, exhausted.func, exhausted.args))
+        try:
+            await self.wait()
+        finally:
+            self.done.append(f"{words[0]} ended")
+
+    async def leave(self):
+        self.done.append(("leaves", self.made.draining))
+        return self.removes
+
+    async def close(self, seconds):
+        self.done.append(("closes", seconds))
+        return self.finishes
+
+    async def clear(self, own_socket):
+        self.done.append(("clears", own_socket))
+
+    def lines(self):
+        return [(line["level"], line["msg"]) for line in map(json.loads, self.stream.getvalue().splitlines())]
+
+    def run(self, begin):
+        async def run():
+            asyncio.get_running_loop().call_soon(begin)
+            await self.made._work("client")
+            return [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and not task.cancelling()]
+
+        assert asyncio.run(run()) == []
+        return self.done
+
+
+CUT_OFF = ("error", "requests were cut off: they did not finish within 15 s")
+
+
+@pytest.mark.parametrize(("removes", "finishes"), [(True, True), (True, False), (False, True)])
+def test_a_server_that_is_asked_to_stop_leaves_the_plugin_first_finishes_its_requests_and_clears_up_last(made, monkeypatch, removes, finishes):
+    parts = Parts(monkeypatch, made, removes=removes, finishes=finishes)
+    done = parts.run(made._stop_requested.set)
+    cleared = [("clears", made._own_socket)] * removes
+    assert [one for one in done if not isinstance(one, str)] == [("leaves", True), ("closes", server._DRAIN), *cleared]
+    assert {one for one in done if isinstance(one, str)} <= {"one ended", "two ended"}
+    assert parts.lines() == [CUT_OFF] * (not finishes)
+
+
+@pytest.mark.parametrize("lost", ["programmer", "socket"])
+def test_a_server_without_its_other_process_or_its_socket_ends_and_leaves_the_plugin_where_it_is(made, monkeypatch, lost):
+    parts, gone = Parts(monkeypatch, made), asyncio.Event()
+    monkeypatch.setattr(made, "_lose_socket", gone.wait)
+    assert [one for one in parts.run(made._programmer.lost.set if lost == "programmer" else gone.set) if not isinstance(one, str)] == [("closes", server._DRAIN)]
+
+
+@pytest.mark.parametrize(("watch", "connections"), [(True, True), (True, False), (False, True), (False, False)])
+def test_the_parts_of_a_server_share_what_they_know(made, monkeypatch, watch, connections):
+    made.settings = made.settings.replace(watch=watch, watch_connections=connections, node="n-1", most_requests=7)
+    parts = Parts(monkeypatch, made)
+    parts.run(made._stop_requested.set)
+    given = parts.given
+    assert given["PodCache"] == [(("client", "n-1"), {})]
+    kinds = [of for wanted, of in ((watch, False), (connections, True)) if wanted]
+    shared = [*given["Agent"], *given["Sweeper"], *given.get("PodWatcher", ())]
+    assert all((more["programmer"], more["metrics"], more["log"], more["pod_cache"].name) == (made._programmer, made.metrics, made.log, "PodCache") for _, more in shared)
+    assert [(words, more["connections"]) for words, more in given.get("PodWatcher", ())] == [((made.settings.base,), of) for of in kinds]
+    assert [*made.watchers] == kinds
+    for (_, more), is_agent in ((given["Agent"][0], True), (given["Sweeper"][0], False)):
+        assert more["watchers"] == tuple(made.watchers.values())
+        assert more["attachments"].name == "Attachments"
+        assert ("outside" in more, "is_busy" in more) == (is_agent, not is_agent)
+    assert given["Attachments"] == [((made.folder / "attachments",), {})]
+    assert (given["Agent"][0][0], given["Agent"][0][1]["outside"]) == ((made.settings,), made.folder / OUTSIDE_FILE)
+    assert (given["Sweeper"][0][0], given["Sweeper"][0][1]["is_busy"]("uid")) == ((made.settings, "client"), False)
+    assert given["InstallationKeeper"] == [((made.settings, "client", made.metrics, made.log), {})]
+    assert given["PluginServer"] == [((made._plugin_socket, "answers"), {"most": 7})]
+    client, plugin_server, common = given["tasks"]
+    assert (client, plugin_server.name, {*common}) == ("client", "PluginServer", {"pod_cache", "programmer", "metrics", "log"})
+    exhausted = (server.end_out_of_memory, (made.log,))
+    assert given["forever"] == [((name, task, made.problems, made.log), *exhausted) for name, task in (("one", "first"), ("two", "second"))]
 
 
 def test_an_agent_ends_without_its_socket_and_leaves_the_port_to_one_that_took_it(made, monkeypatch):
@@ -112,7 +233,8 @@ def test_an_agent_ends_without_its_socket_and_leaves_the_port_to_one_that_took_i
     async def run():
         closed = asyncio.Event()
 
-        async def close(_):
+        async def close(seconds):
+            assert seconds == 1.0
             assert not closed.is_set(), "the port is left once"
             closed.set()
 

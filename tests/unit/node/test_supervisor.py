@@ -33,7 +33,7 @@ class Machine:
         self.file = OWN
         self.stops_at = None  # when the container is told to end
         for name, value in {
-            "open_socket": lambda path: self.done.append(f"open {path}"), "_limit_data": lambda limit: self.done.append(f"limit {limit}"),
+            "open_socket": lambda path: self.done.append(f"open {path}") or "its socket", "_limit_data": lambda limit: self.done.append(f"limit {limit}"),
             "memory_limit": lambda: 64, "allow_descriptors": lambda number: self.done.append(f"{number} descriptors"), "identify": lambda path: self.file,
             "EventLog": lambda level, as_json: self.done.append((level, as_json)) or EventLog("debug", as_json=True, stream=self.stream),
             "_work": self.work, "Installer": lambda settings: SimpleNamespace(claim=self.claim),
@@ -61,7 +61,8 @@ class Machine:
             self.stop()
 
     def work(self, settings, log, signals, plugin_socket, own):
-        assert own == OWN
+        assert (settings.socket, log.wants("debug"), plugin_socket, own) == (SETTINGS.socket, True, "its socket", OWN)
+        self.signals = signals
         how, seconds = self.ways.pop(0)
         self.now += seconds
         if how == "signal":
@@ -78,7 +79,7 @@ class Machine:
 def test_without_the_right_to_enter_pods_nothing_is_begun(monkeypatch):
     machine = Machine(monkeypatch)
     monkeypatch.setattr(supervisor.detect, "has_capability", lambda _: False)
-    with pytest.raises(BackendUnavailableError, match="SYS_ADMIN is missing: pods' namespaces cannot be entered"):
+    with pytest.raises(BackendUnavailableError, match=r"^SYS_ADMIN is missing: pods' namespaces cannot be entered$"):
         supervisor.run(SETTINGS)
     assert machine.done == [("info", False)]
 
@@ -89,6 +90,7 @@ def test_the_node_is_claimed_and_everything_is_loaded_before_the_other_process_i
     assert machine.done == [("debug", True), "claim", "8192 descriptors", "open /run/plugin.sock", "load netinit", "limit 64", "freeze"]
     assert {*machine.handlers} == {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
     assert machine.is_stopped() is True
+    assert machine.signals == [signal.SIGTERM]
     assert machine.lines() == [("info", "ended")]
 
 

@@ -42,7 +42,10 @@ class Pods(list):
 class Records(list):
     """What was programmed, by the uid of its pod."""
 
+    known = None  # the uids that records were kept for in the last sweep
+
     def drop_gone(self, uids):
+        self.known = set(uids)
         return 0
 
     def add(self, uid, *, is_there=True):
@@ -62,7 +65,11 @@ class Node:
         def find(uids, folder="/run/netns", **_):
             return {uid: f"{folder}/{uid}" for uid in uids if uid in paths}
 
-        monkeypatch.setattr(sweep, "find_namespaces", lambda uids, **_: find(uids))
+        def find_namespaces(uids, *, attachments, records, folder):
+            assert (attachments, str(records), str(folder)) == (self.sweeper.attachments, "/var/lib/cni/results", "/run/netns")
+            return find(uids)
+
+        monkeypatch.setattr(sweep, "find_namespaces", find_namespaces)
         monkeypatch.setattr(sweep, "find_cgroups", find)
 
         async def write_event(client, involved, **event):
@@ -233,6 +240,13 @@ def test_a_pod_that_has_the_label_is_not_labelled_again(monkeypatch):
     assert len(node.calls) == 1
 
 
+def test_a_label_s_value_is_all_that_follows_its_key(monkeypatch):
+    node = Node(monkeypatch, repair=LABEL, repair_label="key=a=b")
+    node.answers[VERIFY] = NO_RULES
+    node.check()
+    assert node.calls[0][1][2]["metadata"]["labels"] == {"key": "a=b"}
+
+
 @pytest.mark.parametrize(("pod", "more"), [
     (running(ips=()), {}), (replace(running(), ended=True), {}), (replace(running(), host_network=True), {}),
     (running(), {"busy": ["shop-web"]}), (running(), {"exclude_namespaces": ("other", "shop")}),
@@ -329,6 +343,14 @@ def test_a_sweep_counts_states_watches_what_it_found_and_forgets_pods_that_are_g
         node.pods[:] = pods
         asyncio.run(node.sweeper.sweep())
         assert len(node.events) == events
+
+
+@pytest.mark.parametrize(("synced", "known"), [(True, {"shop-web", "shop-fixed", "static"}), (False, None)])
+def test_a_sweep_forgets_the_records_of_pods_that_the_api_does_not_have_once_it_has_told_of_all(monkeypatch, synced, known):
+    node = Node(monkeypatch, running(), running("fixed", annotations={"kubernetes.io/config.mirror": "static"}))
+    node.pods.synced = synced
+    asyncio.run(node.sweeper.sweep())
+    assert node.sweeper.attachments.known == known
 
 
 def counts(node):
@@ -501,6 +523,19 @@ def test_a_dormant_table_that_would_let_traffic_escape_is_reported_once_and_the_
     assert node.events == [(INVOLVED, "Warning", "InterceptionAtRisk", f"the pod's rules are as planned, but: {text}")]
 
 
+@pytest.mark.parametrize("static", ["", "fixed"])
+def test_the_pods_that_run_already_are_watched_where_they_are_to_be_captured_and_found(monkeypatch, static):
+    pods = [running(annotations={"kubernetes.io/config.mirror": static}), running("lost"), running("plain", annotations={"sidecar.istio.io/inject": "false"})]
+    node = Node(monkeypatch, *pods, paths=(static or "shop-web", "shop-plain"), busy=["shop-x"])
+    told, check = [], object()
+
+    async def run(given, is_busy):
+        told.append((given is check, is_busy("shop-x"), is_busy("shop-web")))
+
+    asyncio.run(node.sweeper.watch(SimpleNamespace(add=lambda *words: told.append(words), run=run), check))
+    assert told == [("shop-web", f"/run/netns/{static or 'shop-web'}"), (True, True, False)]
+
+
 # ---- changes between two looks
 
 
@@ -531,6 +566,20 @@ def test_changes_that_were_undone_before_the_look_are_reported_at_most_once_a_mi
 
 def test_a_drift_that_is_put_right_is_no_further_report(monkeypatch):
     assert [reason for reason, _ in looks(monkeypatch, (1.0, 7, JobResult()), (2.0, 8, DIFFERS), (3.0, 9, JobResult()))[1]] == ["InterceptionDrift"]
+
+
+@pytest.mark.parametrize("between", [{"answer": JobResult(error="no rights")}, {"path": ""}])
+def test_a_look_that_did_not_answer_or_found_no_namespace_is_no_look_to_compare_with(monkeypatch, between):
+    node, _ = looks(monkeypatch, (1000.0, 7, JobResult()))
+    pod = node.pods[0]
+    clock = [1005.0]
+    monkeypatch.setattr(sweep.time, "monotonic", lambda: clock[0])
+    node.answers[VERIFY] = between.get("answer", JobResult())
+    lost = replace(pod, exit_code=UNCAPTURED)
+    asyncio.run(node.sweeper.check_after_change(lost if "path" in between else pod, between.get("path", "/n")))
+    clock[0], node.answers[VERIFY] = 1010.0, JobResult(generation=9)
+    asyncio.run(node.sweeper.check_after_change(pod, "/n"))
+    assert node.events[-1][2:] == ("InterceptionChanged", "the pod's nf_tables changed 2 times in 10.0 s and are as planned now: what they were is unknown")
 
 
 def test_a_kernel_without_nf_tables_has_no_generation_to_compare(monkeypatch):
@@ -730,6 +779,20 @@ def test_a_pod_that_appears_without_rules_is_repaired_as_the_settings_say(monkey
     node.sweeper.programmer.do = lambda job: kinds.append(job.kind) or do(job)
     follow(node, lambda: None)
     assert ([call[0] for call in node.calls], kinds.count(APPLY)) == (calls, jobs)
+
+
+def test_a_pod_that_the_api_has_not_changed_is_not_decided_about_again(monkeypatch):
+    node, decided = Node(monkeypatch, running(), running("lost")), []
+    monkeypatch.setattr(sweep.Sweeper, "_options_of", lambda self, pod: decided.append(pod.name))
+    for _ in range(3):
+        assert node.sweeper._find_appeared() == []
+    assert decided == ["web", "lost"]
+    node.pods[0] = running(version="8")
+    node.sweeper._find_appeared()
+    assert decided == ["web", "lost", "web"]
+    node.pods.pop(0)
+    node.sweeper._find_appeared()
+    assert {*node.sweeper._considered} == {"shop-lost"}
 
 
 def test_a_pod_whose_check_was_cut_off_is_checked_by_the_next_run(monkeypatch):

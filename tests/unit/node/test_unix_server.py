@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import random
 import socket
 import stat
@@ -117,6 +118,128 @@ def test_a_place_where_no_socket_can_be_is_an_error_of_the_flag(tmp_path):
     with pytest.raises(ConfigError) as caught:
         open_socket(path)
     assert str(caught.value) in {f"--socket: {path} cannot be listened on: {reason}" for reason in ("File exists", "Not a directory")}
+
+
+@pytest.mark.parametrize(("is_ours", "mode"), [(True, 0o700), (False, 0o755)])
+def test_the_folder_that_a_kubelet_has_created_is_closed_to_others_and_no_other_folder_is_changed(tmp_path, monkeypatch, is_ours, mode):
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o755)
+    folder.chmod(0o755)
+    monkeypatch.setattr(door_module, "FOLDER", str(folder if is_ours else tmp_path))
+    before = os.umask(0o022)
+    try:
+        with open_socket(str(folder / "s")) as listening:
+            assert not listening.getblocking()
+        assert os.umask(0o022) == 0o022, "what else this process creates is for whom it was"
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == mode
+    open_socket(str(tmp_path / "new" / "deeper" / "s")).close()
+
+
+def test_a_socket_that_an_agent_of_the_same_number_has_left_half_made_is_replaced(tmp_path):
+    (tmp_path / f"s.{os.getpid()}").touch()
+    open_socket(str(tmp_path / "s")).close()
+    assert [one.name for one in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_server_without_descriptors_accepts_again_when_there_may_be_some(tmp_path, monkeypatch):
+    pauses = []
+
+    async def story():
+        loop, sleep = asyncio.get_running_loop(), asyncio.sleep
+        accept, errors = loop.sock_accept, [OSError(24, "Too many open files")] * 2
+
+        async def fail_at_first(listening):
+            if errors:
+                raise errors.pop()
+            return await accept(listening)
+
+        async def pause(seconds):
+            pauses.append(seconds)
+            await sleep(0)
+
+        monkeypatch.setattr(loop, "sock_accept", fail_at_first)
+        monkeypatch.setattr(door_module.asyncio, "sleep", pause)
+        async with served(tmp_path / "s") as server:
+            found = body(await ask(tmp_path / "s", request()))
+            while server.conversations:
+                await sleep(0)
+            return found
+
+    assert asyncio.run(story())["verb"] == "ADD"
+    assert [one for one in pauses if one] == [0.05] * 2
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_request_may_come_in_pieces(tmp_path, size):
+    given = json.dumps({"cniVersion": "1.0.0", "name": "net", "long": "x" * (700_000 if size > 7 else 1)}).encode()
+    data = request(given=given)
+
+    async def story():
+        async with served(tmp_path / "s"):
+            reader, writer = await asyncio.open_unix_connection(str(tmp_path / "s"))
+            for at in range(0, len(data), size):
+                writer.write(data[at : at + size])
+                await writer.drain()
+                await asyncio.sleep(0)
+            found = await reader.read()
+            writer.close()
+            return found
+
+    assert body(asyncio.run(story()))["verb"] == "ADD"
+
+
+def test_a_first_line_of_the_longest_size_that_goes_on_is_refused_without_a_wait(tmp_path):
+    async def story(length):
+        async with served(tmp_path / "s"):
+            return body(await asyncio.wait_for(ask(tmp_path / "s", b"netinit-cni 1 ".ljust(length, b"1"), end=length < 64), 4))["msg"]
+
+    assert asyncio.run(story(64)) == "netinit: this is not a request of netinit's plugin"
+    assert asyncio.run(story(63)) == "netinit: the request is cut off"
+
+
+def test_the_namespace_is_the_first_descriptor_also_where_it_is_the_first_of_all():
+    async def story():
+        seen = []
+
+        async def answering(found, namespace, deadline):
+            seen.append((found.container, namespace, round(deadline - 100.0, 3)))
+            return b"answer"
+
+        server = PluginServer(None, answering, most=1)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)  # noqa: FBT003 - setblocking's signature
+            for descriptors in ([], [0], [7]):
+                theirs.send(request(milliseconds=2000))
+                assert await server._answer_request(ours, descriptors, 100.0) == b"answer"
+        return seen
+
+    assert asyncio.run(story()) == [("c", -1, 1.8), ("c", 0, 1.8), ("c", 7, 1.8)]
+
+
+@pytest.mark.parametrize(("sent", "read"), [(100, 100), ((4 << 20) + 1, 4 << 20)])
+def test_what_a_peer_goes_on_to_send_is_read_up_to_a_bound_and_thrown_away(monkeypatch, sent, read):
+    taken = []
+
+    class Peer:
+        def shutdown(self, how):
+            assert how == socket.SHUT_WR
+            taken.append("shut")
+
+    async def receive(peer, most):
+        assert most == 1 << 18
+        part = min(most, sent - sum(taken[1:]))
+        taken.append(part)
+        return b"x" * part
+
+    async def story():
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_recv", receive)
+        await door_module._discard(Peer())
+
+    asyncio.run(story())
+    assert (taken[0], sum(taken[1:])) == ("shut", read)
 
 
 def test_a_peer_of_another_user_is_refused(tmp_path, monkeypatch):

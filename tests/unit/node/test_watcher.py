@@ -14,7 +14,7 @@ from netinit.base.errors import ClusterError, NetinitError
 from netinit.inject.deciding.pod_options import REDIRECTION
 from netinit.kube.resources import DAEMON_SETS
 from netinit.node import events as node_events
-from netinit.node import node_pods
+from netinit.node import node_pods, sweep
 from netinit.node.background_tasks import InstallationKeeper
 from netinit.node.decision import NodePod
 from netinit.node.jobs import CHECK_PROBES, REPAIR_PROBES, Job, JobResult
@@ -335,6 +335,8 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
 
     async def do(job):
         asked.append(job.kind)
+        assert {*job.uids.values()} == {pod.uid for pod in pods if pod.annotations == AMBIENT["annotations"]}
+        assert (job.seconds, job.options("/n").backend) == (30.0, "nftables")
         if job.kind == CHECK_PROBES:
             return JobResult(differences=answers.pop(0))
         return JobResult(error=error, backend="nftables")
@@ -348,7 +350,7 @@ def check_probes(monkeypatch, pods, *found, mode=REPORT, repair=LABEL, error="")
 
     monkeypatch.setattr(node_events, "write_event", write_event)
     answers = list(found)
-    settings = SimpleNamespace(base=Options(), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
+    settings = SimpleNamespace(base=Options(backend="nftables"), host_probes=mode, repair=repair, node="n", namespace="mesh", daemon_set="netinit-node")
     metrics = NodeMetrics()
     check = HostProbeCheck(settings, None, pods, SimpleNamespace(do=do), metrics, EventLog("info", stream=stream))
     for _ in found:
@@ -369,12 +371,48 @@ def test_the_node_s_rules_are_answered_by_state_address_and_detail(kind, monkeyp
 def test_a_captured_probe_is_reported_once_until_it_is_gone_and_the_metric_counts_addresses(monkeypatch):
     pods = [make_pod("a", addresses=("10.0.0.1", "10.0.0.2", "no address"), **AMBIENT), make_pod("plain", addresses=("10.0.0.9",))]
     broken, fine = ("broken 10.0.0.1 goes to ztunnel", "exempt 10.0.0.2 is fine"), ("exempt 10.0.0.1 x", "exempt 10.0.0.2 x")
-    asked, sent, _, metrics = check_probes(monkeypatch, pods, broken, broken, fine, broken)
+    asked, sent, log, metrics = check_probes(monkeypatch, pods, broken, broken, fine, broken)
     assert asked == [CHECK_PROBES] * 4
+    assert [line.split("\t")[1] for line in log.splitlines()] == ["warn", "warn"], "that it is gone is no line"
     text = "the kubelet's probes of 1 addresses of ambient pods are captured, such as 10.0.0.1 of shop/a: goes to ztunnel"
     assert sent == [("HostProbesCaptured", text)] * 2
     assert 'host_probes{state="broken"} 1.0' in metrics
     assert 'host_probes{state="exempt"} 1.0' in metrics
+
+
+def test_a_probe_that_is_exempt_needs_no_detail(monkeypatch):
+    pods = [make_pod("a", addresses=("10.0.0.1", "10.0.0.2"), **AMBIENT)]
+    _, sent, _, metrics = check_probes(monkeypatch, pods, ("exempt 10.0.0.1 ", "broken 10.0.0.2 goes to  ztunnel"))
+    assert [text.rpartition(": ")[2] for _, text in sent] == ["goes to  ztunnel"]
+    assert 'host_probes{state="exempt"} 1.0' in metrics
+
+
+def test_what_a_repair_does_not_make_known_stays_unknown(monkeypatch):
+    pods = [make_pod("a", addresses=("10.0.0.1", "10.0.0.2"), **AMBIENT)]
+    metrics = check_probes(monkeypatch, pods, ("broken 10.0.0.1 x", "unknown 10.0.0.2 y"), mode=PROGRAM)[3]
+    assert [f'host_probes{{state="{state}"}} 1.0' in metrics for state in ("exempt", "unknown", "broken")] == [True, True, False]
+
+
+def test_probes_are_checked_at_the_interval_of_sweeps(monkeypatch):
+    done = []
+
+    class Check(HostProbeCheck):
+        async def check(self):
+            done.append("checked")
+
+    async def pause(seconds):
+        done.append(seconds)
+        if len(done) == 5:
+            raise EOFError
+
+    async def wait():
+        done.append("listed")
+
+    monkeypatch.setattr(sweep.asyncio, "sleep", pause)
+    settings = SimpleNamespace(sweep_interval=90 * 10**9)
+    with pytest.raises(EOFError):
+        Check(settings, None, SimpleNamespace(wait=wait), None, NodeMetrics(), None).run().send(None)
+    assert done == ["listed", "checked", 90.0, "checked", 90.0]
 
 
 def test_what_is_unknown_is_no_event_and_said_only_where_nothing_is_broken(monkeypatch):
