@@ -174,6 +174,26 @@ def test_a_test_that_is_gone_does_not_notice_a_change(tmp_path, monkeypatch):
     assert mutants.attempt(change, known, again=False) == ("killed", "(cannot be collected)")
 
 
+def test_a_row_that_a_change_names_otherwise_does_not_notice_it(tmp_path, monkeypatch):
+    known = Learned.read("".join(f"t.py::{name}\tm.py:f\nt.py::{name}\t=passed\t1\n" for name in ("a[1]", "b")))
+    change = mutants.Change(file="m.py", number=1, function="f", line=1, text="", diff="-a\n+b")
+    monkeypatch.setattr(mutants, "WORK", tmp_path)
+    (tmp_path / "tried").mkdir()
+    failing = set()
+
+    def run(command, **_):
+        if not any("tried" in part for part in command):
+            return subprocess.CompletedProcess(command, 0, "", "")
+        if "t.py::a[1]" in command:
+            return subprocess.CompletedProcess(command, pytest.ExitCode.USAGE_ERROR, "", f"ERROR: not found: {mutants.ROOT}/t.py::a[1]\n(no match)\n")
+        return subprocess.CompletedProcess(command, len(failing), "FAILED tests/t.py::b - why\n" if failing else "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert mutants.attempt(change, known, again=False) == ("survived", "")
+    failing.add("t.py::b")
+    assert mutants.attempt(change, known, again=False) == ("killed", "tests/t.py::b")
+
+
 def test_slow_tests_come_later_and_are_left_out_at_last_but_one_is_always_tried():
     quick, more = mutants.BUDGETS
     number = mutants.FIRST + round(more) + 5
