@@ -5,7 +5,7 @@
 mutmut's operators make the changes. One run of all tests learns which tests run which functions, in whatever process: a probe
 at the start of each function writes that down (`mutants/learned`; delete it to learn again). Then each change is tried in
 a pytest of its own by the tests that run its function, the most specific first: those in the file that has the module's name, then
-those that run the fewest functions. Survivors are tried again in the end, by more tests. A run that was stopped goes on where
+those that run the fewest functions. Survivors are tried again in the end, by more tests; the slowest are left out where not all fit. A run that was stopped goes on where
 `mutants/found.json` ends; delete it to begin anew.
 
 Forks of one pytest would save the import of pytest, a quarter of a second for each change, and no more: whatever may have read the changed module
@@ -115,11 +115,17 @@ class Learned:
         function = f"{file}:{name}"
         own = [test for test, found in self.functions.items() if function in found]
         others = [test for test, found in self.functions.items() if function not in found and any(one.startswith(f"{file}:") for one in found)]
-        parts, spent = ([], [], []), 0.0
         named = f"/test_{Path(file).stem}.py::"
-        for place, test in enumerate([*self._sort(own, named), *self._sort(others, named)]):
-            if place and spent + self.seconds[test] > BUDGETS[1]:
-                continue  # one that is slow leaves the time to others
+        ordered = [*self._sort(own, named), *self._sort(others, named)]
+        # A hundred rows of a golden take as long as one test on the kernel: but for the most specific, the quickest are chosen.
+        rest = sorted(ordered[FIRST:], key=lambda test: (function not in self.functions[test], named not in test, self.seconds[test]))
+        chosen, spent = set(ordered[:1]), sum(self.seconds[test] for test in ordered[:1])
+        for test in [*ordered[1:FIRST], *rest]:
+            if spent + self.seconds[test] <= BUDGETS[1]:
+                chosen.add(test)
+                spent += self.seconds[test]
+        parts, spent = ([], [], []), 0.0
+        for place, test in enumerate([test for test in ordered if test in chosen]):
             spent += self.seconds[test]
             parts[0 if place < FIRST else 1 if spent <= BUDGETS[0] else 2].append(test)
         return parts
@@ -306,18 +312,21 @@ def attempt(change: Change, learned: Learned, *, again: bool) -> tuple[str, str]
     return "survived", ""
 
 
-def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned) -> str:
-    """The first test that fails, or what else went wrong; nothing where all pass."""
+def run_tests(tests: list[str], mounts: dict[Path, Path], learned: Learned, *more: str) -> str:
+    """The first test that fails, or what else went wrong; nothing where all pass. `more`: arguments of pytest."""
     limit = SECONDS + TIMES * int(sum(learned.seconds[test] for test in tests))
-    command = ["prlimit", f"--cpu={limit}", f"--as={MEMORY}", *make_command("-x", "-rfE", *tests)]
+    command = ["prlimit", f"--cpu={limit}", f"--as={MEMORY}", *make_command("-x", "-rfE", *more, *tests)]
     try:
         done = subprocess.run(enclose(mounts, command), cwd=ROOT, env=make_environment(), check=False, capture_output=True, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:
         return BY_CLOCK
     if done.returncode == 0:
         return ""
-    if done.returncode == pytest.ExitCode.USAGE_ERROR and mounts and not run_tests(tests[:1], {}, learned):
-        return "(cannot be collected)"
+    if done.returncode == pytest.ExitCode.USAGE_ERROR and mounts and not run_tests(tests, {}, learned, "--collect-only"):
+        there = [test for test in tests if f"not found: {ROOT / test}\n" not in done.stderr]
+        if "ERROR collecting" in done.stdout or there == tests:
+            return "(cannot be collected)"
+        return run_tests(there, mounts, learned) if there else ""  # rows have other names with the change, which says nothing
     if done.returncode in {pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED, MOUNT_FAILED}:
         raise SystemExit(f"{done.stdout[-500:]}{done.stderr[-500:]}\nfiles or tests are not those of {LEARNED}: delete it")
     failed = [line.split(" ", 1)[1].partition(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED tests/", "ERROR tests/"))]

@@ -325,7 +325,7 @@ def _path_row(answer: Explanation, step: TraceStep) -> PathRow:
     rule = step.rule
     if rule is None:
         return (), "", "", f"    {step.chain}: {step.outcome}" if step.chain else f"  * {step.outcome}"
-    title = f"{step.hook}, table {step.table}{f' of {step.source}' if step.source else ''}" if step.table else ""
+    title = f"{step.hook}, table {step.table}{f' of {step.source}' if step.source else ''}"
     head = f"{SIGNS[step.holds]} " + escape(f"{step.chain} {rule.number}")
     count = f"  [{rule.packets} packets]" if rule.packets is not None else ""
     return (step.hook, step.table, step.source), title, head, f"{format_rule(rule, answer.option_of(step))}{count}"

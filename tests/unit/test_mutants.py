@@ -144,6 +144,56 @@ def test_a_slow_test_leaves_the_time_to_others():
     assert [test for part in Learned.read("".join(lines)).find_tests("m.py", "f") for test in part] == ["t0", "t2"]
 
 
+def test_where_not_all_fit_the_most_specific_are_chosen_and_then_the_quickest_in_the_module_s_file_before_others():
+    limit = int(mutants.BUDGETS[1])
+    slow = [(f"test_x.py::one{at:03}", 2, 1) for at in range(limit)]
+    rows = [(f"test_x.py::rows[{at:03}]", 0.125, 2) for at in range(400)]
+    named = [(f"room/test_m.py::slow{at}", 5, 3) for at in range(mutants.FIRST + 2)]
+    lines = [f"{test}\troom/m.py:f\n" + "".join(f"{test}\tn.py:{number}\n" for number in range(more)) + f"{test}\t=passed\t{seconds}\n"
+             for test, seconds, more in (*slow, *rows, *named)]  # fmt: skip
+    chosen = [test for part in Learned.read("".join(lines)).find_tests("room/m.py", "f") for test in part]
+    assert Counter(test.partition("::")[2].rstrip("0123456789]") for test in chosen) == {"slow": len(named), "rows[": 400, "one": (limit - 5 * len(named) - 50) // 2}
+
+
+def test_a_test_that_is_gone_does_not_notice_a_change(tmp_path, monkeypatch):
+    """What is learned is out of date then; a change that keeps the tests from being collected is noticed."""
+    known = Learned.read("t\tm.py:f\ngone\tm.py:f\nt\t=passed\t1\ngone\t=passed\t1\n")
+    change = mutants.Change(file="m.py", number=1, function="f", line=1, text="", diff="-a\n+b")
+    monkeypatch.setattr(mutants, "WORK", tmp_path)
+    (tmp_path / "tried").mkdir()
+    broken = {"gone"}
+
+    def run(command, **_):
+        is_changed = any("tried" in part for part in command)
+        return subprocess.CompletedProcess(command, pytest.ExitCode.USAGE_ERROR if is_changed or broken.intersection(command) else 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(SystemExit, match="files or tests are not those of"):
+        mutants.attempt(change, known, again=False)
+    broken.clear()
+    assert mutants.attempt(change, known, again=False) == ("killed", "(cannot be collected)")
+
+
+def test_a_row_that_a_change_names_otherwise_does_not_notice_it(tmp_path, monkeypatch):
+    known = Learned.read("".join(f"t.py::{name}\tm.py:f\nt.py::{name}\t=passed\t1\n" for name in ("a[1]", "b")))
+    change = mutants.Change(file="m.py", number=1, function="f", line=1, text="", diff="-a\n+b")
+    monkeypatch.setattr(mutants, "WORK", tmp_path)
+    (tmp_path / "tried").mkdir()
+    failing = set()
+
+    def run(command, **_):
+        if not any("tried" in part for part in command):
+            return subprocess.CompletedProcess(command, 0, "", "")
+        if "t.py::a[1]" in command:
+            return subprocess.CompletedProcess(command, pytest.ExitCode.USAGE_ERROR, "", f"ERROR: not found: {mutants.ROOT}/t.py::a[1]\n(no match)\n")
+        return subprocess.CompletedProcess(command, len(failing), "FAILED tests/t.py::b - why\n" if failing else "", "")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert mutants.attempt(change, known, again=False) == ("survived", "")
+    failing.add("t.py::b")
+    assert mutants.attempt(change, known, again=False) == ("killed", "tests/t.py::b")
+
+
 def test_slow_tests_come_later_and_are_left_out_at_last_but_one_is_always_tried():
     quick, more = mutants.BUDGETS
     number = mutants.FIRST + round(more) + 5

@@ -55,4 +55,4 @@ def find_threshold(lists: Mapping[str, Sequence[Network]], owner: str, live: Con
     longest, shortest = max(sizes[False], default=0), min(sizes[True], default=0)
     if not shortest:
         return given if given >= longest else 0
-    return given if longest <= given < shortest else max(shortest - 1, 1)
+    return given if max(longest, 1) <= given < shortest else max(shortest - 1, 1)  # 0 makes no sets

@@ -135,7 +135,7 @@ def _plan_chain_of(last: Match, rule: Rule) -> tuple[str, list[NftStep]]:
     unless = last.nft_unless()
     steps = [NftStep(conditions=(unless,), target=Return(), rule=rule)] if unless else []
     steps.append(NftStep(conditions=(last,), target=rule.target, rule=rule))
-    return f"{rule.target.nft(rule.families[0]).rpartition(' ')[2]}-{last.nft_chain}", steps
+    return f"{format_chain(rule.target.calls)}-{last.nft_chain}", steps
 
 
 def _families_entering(table: Table) -> dict[str, frozenset[Family]]:

@@ -10,8 +10,10 @@ from core import FAMILIES, IPV4, IPV6, Options, load_plan, plan, settled
 from netinit.base.net import HostAddress, number_of
 from netinit.base.snapshot import Device, RoutingRule, Snapshot, TableRoute
 from netinit.live.host import surroundings_of
-from netinit.questions.answers import TO_A_NEIGHBOUR, answer_question
+from netinit.questions.answers import TO_A_NEIGHBOUR, answer_question, explain_connection
+from netinit.questions.connections import Question
 from netinit.questions.pod_rules import PodRules
+from netinit.questions.rule_sources import find_planned
 from netinit.simulate.endpoints import make_outbound
 from netinit.simulate.stand_ins import make_inbound
 
@@ -88,3 +90,10 @@ def test_a_neighbour_s_captured_connection_is_not_answered_by_the_proxy(to, prot
     rules = replace(rules, surroundings={IPV6: own})
     found = answer_question(rules, make_outbound(own, to, 80, protocol=protocol, uid=1000, gid=1000))
     assert (TO_A_NEIGHBOUR in found.warnings) is told, (found.answer.sentence, found.warnings)
+
+
+@pytest.mark.parametrize(("udp", "verdict"), [(False, "dropped"), (True, "direct")])
+def test_a_group_that_any_socket_may_join_is_no_address_of_the_pod_that_is_called_there(udp, verdict):
+    source = find_planned(Options(inbound_ports="*", exclude_inbound_ports=(80,)))
+    (found,) = explain_connection([source], Question(direction="inbound", to="224.0.0.1", to_port="80", udp=udp)).answers
+    assert found.answer.verdict == verdict, found.answer.sentence

@@ -13,7 +13,9 @@ from netinit.questions.answers import explain_connection
 from netinit.questions.audit.bypasses import audit
 from netinit.questions.connections import Question
 from netinit.questions.rule_sources import find_planned
-from netinit.simulate.ruleset import load_plan
+from netinit.rules.iptables.parse.listing import parse_listing
+from netinit.simulate.listed_rules import load_listing
+from netinit.simulate.ruleset import load_plan, with_plan
 
 
 def test_the_plans_of_changed_options_are_made_once_for_all_packets(monkeypatch):
@@ -172,3 +174,20 @@ def test_a_release_of_long_ago_refuses_what_it_has_no_flag_for():
     facts = read_object(injected("istio/proxy_init:1.1.3", "--redirect-dns"))
     with pytest.raises(OptionError, match="--redirect-dns"):
         find_planned(facts=facts)
+
+
+FOREIGN_TPROXY = """*mangle
+:PREROUTING ACCEPT [0:0]
+:OUTPUT ACCEPT [0:0]
+-A PREROUTING -i lo -p tcp -m mark --mark 0x1 -j TPROXY --on-port 7893 --on-ip 127.0.0.1 --tproxy-mark 0x1/0xffffffff
+-A OUTPUT -p tcp -m tcp --dport 80 -j MARK --set-xmark 0x1/0xffffffff
+COMMIT
+"""
+
+
+def test_what_a_foreign_tproxy_takes_is_handed_to_the_socket_on_its_port():
+    ruleset = with_plan(load_listing(parse_listing(FOREIGN_TPROXY), IPV4), plan(settled(Options(outbound_cidrs="*", exclude_outbound_ports=(80,)))))
+    place = around(IPV4).replace(local_marks=frozenset([(1, 0xFFFFFFFF)]))
+    answer = explaining.explain(make_outbound(place, "203.0.113.7", 80, uid=1000, gid=1000), ruleset, place)
+    told = "direct: stays in the pod and is handed to the transparent socket on port 7893, with its destination 203.0.113.7:80, because of"
+    assert answer.sentence.startswith(told), answer.sentence

@@ -66,3 +66,12 @@ def test_a_user_that_can_send_beside_one_that_cannot_is_a_difference(run, dump, 
     text = f"{Path(dump()).read_text()}*filter\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -m owner --uid-owner 4294967294-4294967295 -j DROP\nCOMMIT\n"
     other.write_text(text)
     assert run(["netinit", "diff", dump(), str(other)]).code == 3
+
+
+def test_an_answer_of_a_user_that_only_the_second_rules_name_is_asked_too(run, dump):
+    """The answers of uid 4242, which is not the proxy's, are found in the second rules alone."""
+    first = "-A ISTIO_OUTPUT_DNS -p udp -m udp --sport 15053 -m owner --uid-owner"
+    other = dump((f"{first} 1337", first, f"{first} 4242 -j CT --zone 2\n{first}"))
+    for before, after in ((dump(), other), (other, dump())):
+        done = run(["netinit", "diff", before, after])
+        assert (done.code, "sent by uid 4242" in done.out) == (3, True), done.out

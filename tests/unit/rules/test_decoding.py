@@ -23,7 +23,7 @@ from netinit.rules.matches.context import Mark, UnknownMatch
 from netinit.rules.matches.foreign import InSet
 from netinit.rules.matches.packet import Port
 from netinit.rules.model import Rule
-from netinit.rules.numbers import META_IIF, META_SKUID
+from netinit.rules.numbers import CT_STATE, META_IIF, META_SKUID
 from netinit.rules.packet_inputs import Packet
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, expression
 from netinit.rules.targets import Reject, Return
@@ -228,6 +228,24 @@ DEVICE = Operand(source="meta", key=(META_IIF,), length=4)
 def test_a_device_is_told_by_its_index_if_it_is_there_and_nothing_else_is_asked_of_the_number(operand, ranges, names):
     (match,) = decode_comparison(RegisterTest(operand=operand, ranges=ranges), Known(families=(IPV4,), devices={1: "lo", 2: "eth0"}))
     assert getattr(match, "names", None) == names
+
+
+INVALID, ESTABLISHED, RELATED, BOTH = (pack("=I", bits) for bits in (1, 2, 4, 6))
+STATE = Operand(source="ct", key=(CT_STATE,), length=4)
+
+
+@pytest.mark.parametrize(
+    ("operand", "ranges", "states"),
+    [
+        (STATE, ((INVALID,) * 2,), ("INVALID",)), (STATE, ((ESTABLISHED,) * 2, (RELATED,) * 2), ("RELATED", "ESTABLISHED")), (STATE, ((INVALID, ESTABLISHED),), None),
+        (STATE, ((INVALID, ESTABLISHED), (RELATED,) * 2), None), (STATE.replace(mask=BOTH), ((ESTABLISHED,) * 2, (RELATED,) * 2), None), (STATE.replace(mask=BOTH), ((ESTABLISHED,) * 2,), None),
+    ],
+)  # fmt: skip
+def test_a_connection_has_one_state_and_of_those_under_a_mask_only_whether_there_is_one_is_understood(operand, ranges, states):
+    (match,) = decode_comparison(RegisterTest(operand=operand, ranges=ranges), Known(families=(IPV4,), devices={}))
+    assert getattr(match, "states", None) == states
+    (match,) = decode_comparison(RegisterTest(operand=STATE.replace(mask=BOTH), ranges=((bytes(4),) * 2,), negated=True), Known(families=(IPV4,), devices={}))
+    assert (match.states, match.negated) == (("RELATED", "ESTABLISHED"), False)
 
 
 @pytest.mark.parametrize("negated", [False, True])

@@ -52,6 +52,18 @@ def test_a_statement_is_the_object_that_nft_prints_of_it(text, statement):
     assert one == {"rule": {"family": "ip", "table": "t", "chain": "c", "expr": [statement], "comment": "why"}}
 
 
+@pytest.mark.parametrize(
+    ("comment", "extension"),
+    [
+        ("# xt_owner", {"type": "match", "name": "owner"}), ("# match owner", {"type": "match", "name": "owner"}), ("#match owner 1 2", {"type": "match", "name": "owner"}),
+        ("# target TEE", {"type": "target", "name": "TEE"}), ("# xt_TEE", {"type": "target", "name": "TEE"}), ("# matches owner", None), ("# handle 3", None),
+    ],
+)  # fmt: skip
+def test_a_comment_in_which_older_versions_of_nft_name_an_extension_is_that_extension(comment, extension):
+    *_, one = read_listing(f"table ip t {{\n\tchain c {{\n\t\ttcp dport 80 {comment}\n\t}}\n}}\n")
+    assert one["rule"]["expr"] == [match(DPORT, 80), *([{"xt": extension}] if extension else [])]
+
+
 LISTING = """# of a table
 table inet t {
 	comment "of t"

@@ -19,6 +19,7 @@ from netinit.rules.marking_targets import LogTarget
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.packet import InInterface, OutInterface, Protocol
 from netinit.rules.model import Rule
+from netinit.rules.rule_builder import expression
 from netinit.rules.targets import Accept, Jump, Return
 from rule_encodings import encode_rule
 
@@ -103,3 +104,12 @@ def test_a_rule_that_serves_the_other_family_alone_is_listed_and_not_as_one_of_i
     chain = NftChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100)
     (listed,) = list_snapshot(Snapshot(chains=(chain,), rules=(rule,)), IPV4, legacy=False)["nat"].rules["OUTPUT"]
     assert (str(listed), text_is_complete(listed)) == ("[never]", False)
+    assert (listed.rule.matches, listed.rule.target, listed.rule.families) == ((UnknownMatch(text="[never]"),), Several(targets=()), (IPV4,))
+
+
+def test_a_snapshot_s_address_sets_have_their_names_in_its_rules():
+    match = expression(b"match", (1, b"set\0"), (2, 4), (3, struct.pack("=HBB", 7, 1, 0) + bytes(40)))
+    data = match + encode_rule(Rule(matches=(), target=Accept(), origin=None, families=(IPV4,)), 2, [])
+    chain = NftChain(family=2, table="nat", name="OUTPUT", kind="nat", hook=3, priority=-100)
+    snapshot = Snapshot(chains=(chain,), rules=(NftRule(family=2, table="nat", chain="OUTPUT", handle=4, expressions=data),), address_sets=((7, "theirs"),))
+    assert list_snapshot(snapshot, IPV4, legacy=False)["nat"].rules["OUTPUT"] == ["-m set --match-set theirs dst -j ACCEPT"]

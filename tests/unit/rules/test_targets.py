@@ -10,7 +10,15 @@ from netinit.base.snapshot import NftRule
 from netinit.rules import foreign_targets, marking_targets, targets
 from netinit.rules.decoding.targets import decode_target
 from netinit.rules.expressions.rule_reader import References, decode_rule
-from netinit.rules.foreign_targets import Observe, OfferedToSocket, Several, SourceNat, UnknownTarget, WriteDestination
+from netinit.rules.foreign_targets import (
+    DestinationNat,
+    Observe,
+    OfferedToSocket,
+    Several,
+    SourceNat,
+    UnknownTarget,
+    WriteDestination,
+)
 from netinit.rules.marking_targets import RestoreMark
 from netinit.rules.rule_builder import RuleBuilder
 from netinit.rules.targets import Target
@@ -109,6 +117,11 @@ def test_every_target_is_in_the_tables_that_try_its_notations_its_words_and_its_
     assert not lacking, "\n".join(lacking)
 
 
+@pytest.mark.parametrize("text", ["NETMAP", "NETMAP --random", "NETMAP --to 10.6.0.0/16 --random", "NETMAP --to 10.6.0.0/33", "NETMAP --to x"])
+def test_a_network_that_is_not_said_or_said_with_more_is_not_understood(text):
+    assert parse_rule(f"-p tcp -j {text}", IPV4).target == UnknownTarget(text=text)
+
+
 def test_several_statements_of_one_rule_are_each_written_and_said_in_order():
     first, second, last = Observe(text="LOG"), Observe(text="dup to 10.0.0.9", copies=True), parse_rule("-p tcp -j CHAIN", IPV4).target
     marks = parse_rule("-p tcp -j CONNMARK --set-xmark 0x1/0xffffffff", IPV4).target
@@ -130,6 +143,14 @@ def test_a_source_that_is_known_is_written_as_a_struct_and_as_an_expression_that
     target.express(writer, family)
     (rule,) = decode_rule(NftRule(family=family.number, table="t", chain="c", handle=1, expressions=writer.block()), References(sets={}, devices={})).rules
     assert (rule.target.address, rule.target.own) == (address, False)
+
+
+@pytest.mark.parametrize(("has_address", "port"), [(True, 0), (True, 80), (False, 80)])
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+def test_a_destination_is_written_as_a_struct_that_is_read_as_its_address_and_its_port(family, has_address, port):
+    target = DestinationNat(address={IPV4: "10.0.0.9", IPV6: "fd00::9"}[family] if has_address else "", port=port)
+    name, revision, info = target.struct(family)
+    assert (name, decode_target(name, revision, info, family)) == ("DNAT", target)
 
 
 @pytest.mark.parametrize(

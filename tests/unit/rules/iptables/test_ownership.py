@@ -367,21 +367,28 @@ def test_putting_back_leaves_as_many_equal_rules_of_others_as_there_were():
 # --- the patterns are the layouts' -----------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def patch_layout(monkeypatch):
+    """Change a layout for one test; the patterns that are computed once, which `ours` asks, stay those of the layouts as they are."""
+    layout_patterns()
+    return monkeypatch.setattr
+
+
 def ours_by(rule_patterns, text):
     family = IPV6 if "::" in text else IPV4
     owned = owned_rules(family, {family: make_listing(text)}, {}, rule_patterns)
     return {f"{table} {chain}": [index + 1 for index in indexes] for (table, chain), indexes in owned.items()}
 
 
-def test_a_layout_that_marks_otherwise_is_known_by_its_new_mark(monkeypatch):
+def test_a_layout_that_marks_otherwise_is_known_by_its_new_mark(patch_layout):
     new = MARKED.replace("0x53a", "0x777")
     assert 3 not in ours_by(make_patterns, new)["mangle OUTPUT"]
-    monkeypatch.setattr(tproxy, "LOOP_MARK", 0x777)
+    patch_layout(tproxy, "LOOP_MARK", 0x777)
     assert ours_by(make_patterns, new) == ours(MARKED)
     assert 2 not in ours_by(make_patterns, MARKED)["mangle OUTPUT"], "what the old layout made is foreign to the new one"
 
 
-def test_a_rule_that_a_layout_adds_to_a_built_in_chain_is_ours_from_then_on(monkeypatch):
+def test_a_rule_that_a_layout_adds_to_a_built_in_chain_is_ours_from_then_on(patch_layout):
     added = "mangle OUTPUT -p udp -m mark --mark 0x539 -j DROP"
     assert ours_by(make_patterns, f"{MARKED}\n{added}") == ours(MARKED)
     usual = tproxy.mark_connections
@@ -391,12 +398,12 @@ def test_a_rule_that_a_layout_adds_to_a_built_in_chain_is_ours_from_then_on(monk
         marked = Mark(value=options.tproxy_mark)
         builder.append("mangle", "OUTPUT", Protocol(name="udp"), marked, to=Drop(), why="a test", origin="inbound_mode")
 
-    monkeypatch.setattr(tproxy, "mark_connections", mark_and_drop)
+    patch_layout(tproxy, "mark_connections", mark_and_drop)
     assert ours_by(make_patterns, f"{MARKED}\n{added}")["mangle OUTPUT"] == [*ours(MARKED)["mangle OUTPUT"], 5]
     assert ours_by(make_patterns, f"{MARKED}\n{added.replace('0x539', '0x540')}") == ours(MARKED), "another mark is confirmed by nothing"
 
 
-def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
+def test_a_mark_is_confirmed_where_a_layout_writes_it(patch_layout):
     alone = MARKED.replace("mangle ISTIO_DIVERT -j MARK --set-xmark 0x539/0xffffffff\n", "")
     elsewhere = f"{alone}\nnat ISTIO_OUTPUT -m connmark --mark 0x539 -j DROP"
     assert ours_by(make_patterns, elsewhere) == ours(alone) != ours(MARKED)
@@ -406,31 +413,31 @@ def test_a_mark_is_confirmed_where_a_layout_writes_it(monkeypatch):
         usual(builder, options)
         builder.append("nat", "ISTIO_OUTPUT", Mark(value=TPROXY_MARK, connection=True), to=Drop(), why="a test")
 
-    monkeypatch.setattr(outbound, "enter", drop_marked)
+    patch_layout(outbound, "enter", drop_marked)
     assert ours_by(make_patterns, elsewhere)["mangle PREROUTING"] == [1, 2]
     assert ours_by(make_patterns, elsewhere.replace("-j DROP", "-j RETURN"))["mangle PREROUTING"] == [1], "another target"
     assert ours_by(make_patterns, elsewhere.replace("nat ISTIO_OUTPUT -m", "nat ISTIO_INBOUND -m"))["mangle PREROUTING"] == [1]
 
 
-def test_an_excluded_interface_is_ours_before_the_jump_that_the_layout_makes(monkeypatch):
+def test_an_excluded_interface_is_ours_before_the_jump_that_the_layout_makes(patch_layout):
     other = EXCLUDED.replace("ISTIO_OUTPUT", "ISTIO_QUIC")
     assert ours_by(make_patterns, other) == {"nat OUTPUT": [2]}
-    monkeypatch.setattr(outbound, "enter", lambda builder, _: builder.append("nat", "OUTPUT", to=Jump(chain="ISTIO_QUIC"), why="a test"))
+    patch_layout(outbound, "enter", lambda builder, _: builder.append("nat", "OUTPUT", to=Jump(chain="ISTIO_QUIC"), why="a test"))
     assert ours_by(make_patterns, other) == {"nat PREROUTING": [1], "nat OUTPUT": [1, 2]}
     assert ours_by(make_patterns, EXCLUDED) == {"nat OUTPUT": [2]}
 
 
-def test_a_virtual_interface_is_ours_where_the_layout_s_own_jump_names_it(monkeypatch):
+def test_a_virtual_interface_is_ours_where_the_layout_s_own_jump_names_it(patch_layout):
     other = VIRTUAL.replace("ISTIO_REDIRECT", "ISTIO_QUIC")
     assert ours_by(make_patterns, other) == {"nat PREROUTING": [1]}
-    monkeypatch.setattr(outbound, "ISTIO_REDIRECT", "ISTIO_QUIC")
+    patch_layout(outbound, "ISTIO_REDIRECT", "ISTIO_QUIC")
     assert ours_by(make_patterns, other) == {"nat PREROUTING": [1, 2]}
 
 
-def test_a_refusal_that_the_classic_layout_words_otherwise_is_known_by_its_new_words(monkeypatch):
+def test_a_refusal_that_the_classic_layout_words_otherwise_is_known_by_its_new_words(patch_layout):
     new = REFUSAL.replace("icmp6-port-unreachable", "icmp6-adm-prohibited")
     assert (ours_by(make_patterns, REFUSAL), ours_by(make_patterns, new)) == ({"filter INPUT": [1, 2, 3]}, {})
-    monkeypatch.setattr(classic, "Reject", lambda: Reject(message="icmp6-adm-prohibited"))
+    patch_layout(classic, "Reject", lambda: Reject(message="icmp6-adm-prohibited"))
     assert (ours_by(make_patterns, REFUSAL), ours_by(make_patterns, new)) == ({}, {"filter INPUT": [1, 2, 3]})
 
 

@@ -195,6 +195,7 @@ def test_a_rule_without_a_match_is_about_the_whole_family():
         (FOUR, (), ["exclude-4"], 3, 3), (FOUR, (), ["exclude-4"], 5, 5), (FOUR, (), ["exclude-4"], 6, 5), (FOUR, (), [], 6, 6), (FOUR, (), [], 5, 0), (FOUR, (), [], 9, 9),
         (FOUR, SIX, ["exclude-4"], 3, 3), (FOUR, SIX, ["exclude-4"], 2, 5), (FOUR, SIX, ["exclude-4", "capture-6"], 2, 2), (FOUR, SIX, ["exclude-4", "capture-6"], 3, 2),
         (FOUR + SIX, (), ["exclude-6"], 2, 2), (FOUR[:1], (), ["exclude-4"], 1, 1), ((), (), [], 7, 7), ((), (), ["exclude-4"], 7, 7),
+        (FOUR, (), ["exclude-4"], 1, 1), (FOUR, (), ["exclude-4"], 0, 5), (FOUR[:1], (), ["exclude-4"], 0, 1), ((), (), [], 0, 0), ((), (), [], 1, 1),
     ],
 )  # fmt: skip
 def test_the_threshold_is_the_one_that_is_given_if_just_those_lists_are_sets_with_it(exclude, capture, live, given, found):
