@@ -16,10 +16,11 @@ from netinit.live import host
 from netinit.live.copies import list_copied, stop_at_copies
 from netinit.live.culprits import Judge, own_marks
 from netinit.options import BACKENDS, TABLES_OF_OUR_OWN
+from netinit.rules.foreign_targets import socket_target
 from netinit.rules.iptables.keys import DOCKER_RULE
 from netinit.rules.model import ESCAPING, FOREIGN, OWNED_CHAINS, ROUTING, Difference, Plan
 from netinit.rules.packet_inputs import LOOPBACK_DEVICE, Surroundings
-from netinit.rules.targets import Drop, Reject, Tproxy
+from netinit.rules.targets import Drop, Reject
 from netinit.simulate.endpoints import format_example
 from netinit.simulate.examples import example_of, needs_source_port
 from netinit.simulate.hooks import TABLES_OF_THE_KERNEL
@@ -84,7 +85,7 @@ class ForeignProof:
         devices = frozenset([link.name for link in self.snapshot.links]) - {LOOPBACK_DEVICE}
         named = devices if len(devices) <= MAX_DEVICES else frozenset()
         targets = [one.rule.target for chain in self.planned.list_chains() for one in chain.rules]
-        accepting = {one.port for one in targets if isinstance(one, Tproxy)}  # connections with both addresses, or redirected
+        accepting = {one.port for one in map(socket_target, targets) if one}  # connections with both addresses, or redirected
         rulesets = [{self.family: self.planned}, {self.family: self.live}]
         for space in make_spaces(rulesets, {self.family: around}, free=free, interfaces=named):
             likely = in_states(space, (CtState.NEW,)) & through_devices(space, named) - martians(space)
