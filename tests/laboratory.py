@@ -124,11 +124,6 @@ class NetworkNamespace(lab_pod.NetworkNamespace):
         except Exception as error:  # noqa: BLE001 - whatever the function raised
             raise LabError(f"{what} raised:\n{type(error).__name__}: {error}") from None
 
-    def await_addresses(self) -> None:
-        """Wait until the kernel has made an address usable that was added a moment ago, such as `::6` by programming."""
-        with self.entered(), Links() as links:
-            wiring.await_addresses(links)
-
     def probe(self, probes: Sequence[Probe]) -> list[Arrival]:
         """Send all probes at once and return where each arrived, in order. Raises LabError: a bad address.
 

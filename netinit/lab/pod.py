@@ -45,6 +45,11 @@ class NetworkNamespace(IsolatedNamespace):
         except subprocess.TimeoutExpired:
             raise LabError(f"{argv!r} in {self.name!r} did not end within {timeout} s and was killed") from None
 
+    def await_addresses(self) -> None:
+        """Wait until the kernel has made an address usable that was added a moment ago, such as `::6` by programming."""
+        with self.entered(), Links() as links:
+            wiring.await_addresses(links)
+
 
 class Pod(NetworkNamespace):
     """A network namespace like a pod's, as a context manager.
@@ -97,8 +102,7 @@ class Pod(NetworkNamespace):
 
     def probe(self, probes: Sequence[Probe], *, outside: bool) -> list[Arrival]:
         """Send all probes at once, from the client if `outside`, while the servers answer; return where each arrived, in order."""
-        with self.entered(), Links() as links:
-            wiring.await_addresses(links)  # of rules that were programmed a moment ago, too
+        self.await_addresses()  # of rules that were programmed a moment ago, too
         with (self.client if outside else self).entered():
             return send_probes(probes, self.servers)
 

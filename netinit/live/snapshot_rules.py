@@ -186,7 +186,6 @@ class _Loader:
             effect = NAT if chain.kind == "nat" else RAW  # notrack and zones apply wherever a connection is not tracked yet
             yield HookedChain(f"nft table {table}", own, chains, effect, hook, priority)
 
-
     def _with_sockets(self, chain: LoadedChain, family: Family) -> LoadedChain:
         """The chain, in which a rule with nft's tproxy takes packets alone for which a transparent socket is open (nft_tproxy.c)."""
         if not any(socket_target(one.rule.target) for one in chain.rules):

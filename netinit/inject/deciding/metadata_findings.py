@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator, Mapping
 
 from netinit.base.findings import FindingKind
-from netinit.base.sanitize import quote
-from netinit.base.tree import mapping, shown, strings
+from netinit.base.sanitize import quote, shorten
+from netinit.base.tree import mapping, shown, string, strings
 from netinit.inject.deciding.annotations import STATUS, known_keys
 from netinit.inject.deciding.manifests import Workload
 from netinit.inject.deciding.option_findings import NO_EFFECT
@@ -82,10 +81,9 @@ def _no_texts(workload: Workload) -> Iterator[PodFinding]:
         wrong = [(key, value) for key, value in mapping(metadata.get(field)).items() if not isinstance(value, (str, type(None)))]
         for key, value in wrong[:_MAX_UNKNOWN]:
             kind = _KINDS.get(type(value), "a number")
-            whole = int(value) if isinstance(value, float) and value.is_integer() else value  # as the API server gets it
-            text = json.dumps(value) if isinstance(value, bool) else shown(whole)
+            text = shown(value) if isinstance(value, dict | list) else shorten(string(value))  # as the API server gets it
             items = value if isinstance(value, list) and all(isinstance(one, (str, int)) for one in value) else ()
-            remedy = f"write {quote(','.join(map(str, items)))}" if items else "put it in quotes"
+            remedy = f"write {quote(','.join(map(string, items)))}" if items else "put it in quotes"
             yield PodFinding(
                 kind=INVALID_VALUE, severity=ERROR, path=(field, key),
                 text=f"{field[:-1]} {quote(key)} is {text}, which YAML reads as {kind}; the API server takes texts alone "
