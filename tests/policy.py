@@ -104,7 +104,7 @@ def _sent(options, one: Connection) -> str:
         and (options.capture_all_dns or one.destination in options.dns_servers)
     ):
         return captured(RESOLVER_PORT)
-    if _is_loopback(options, one) or _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
+    if _is_loopback(options, one) or holds_address(options.exclude_outbound_cidrs, one.destination) or _is_metadata(options, one):
         return DIRECT
     if not tcp:
         return _redirected_datagram(options, one)
@@ -151,7 +151,7 @@ def _refuses_quic(options, one: Connection) -> bool:
         return False
     if _is_of_another_group(options, one):
         return False
-    if _in_any(one.destination, options.exclude_outbound_cidrs) or _is_metadata(options, one):
+    if holds_address(options.exclude_outbound_cidrs, one.destination) or _is_metadata(options, one):
         return False
     if not _is_spared(options, one) and not _is_loopback(options, one) and _redirected_datagram(options, one) != DIRECT:
         return False
@@ -192,7 +192,7 @@ def _comes_in_by_tproxy(options, one: Connection) -> bool:
         and of_the_proxy
         and not _is_loopback(options, one)
         and one.source != _passthrough(one)
-        and not _in_any(one.source, options.exclude_inbound_cidrs)
+        and not holds_address(options.exclude_inbound_cidrs, one.source)
         and _port_is_captured(options, one.port)
     )
 
@@ -204,7 +204,7 @@ def _inbound(options, one: Connection) -> str:
     if one.protocol != "tcp":
         return DIRECT
     excluded = is_named(one.interface, options.exclude_interfaces)
-    spared = _in_any(one.source, options.exclude_inbound_cidrs)
+    spared = holds_address(options.exclude_inbound_cidrs, one.source)
     if options.inbound_mode == "TPROXY" and not excluded and not spared and _port_is_captured(options, one.port):
         return captured(
             options.inbound_port
@@ -222,10 +222,12 @@ def drops_what_belongs_to_no_connection(options, one: Connection) -> bool:
     if options.drop_invalid and not of_ipv6_alone and not (options.inbound_mode == "TPROXY" and is_named(one.interface, options.exclude_interfaces)):
         return True
     fate = expected_fate(options, one)
+    if fate == captured(RESOLVER_PORT) and not options.istio_exact:
+        return True
     by_nat = (options.inbound_mode == "REDIRECT" or _classic_ipv6_redirect(options, one)) and bool(options.inbound_ports)
     if options.istio_exact or fate not in {captured(port) for port in (options.inbound_port, options.outbound_port)}:
         return False
-    return by_nat or (is_named(one.interface, options.virtual_interfaces) and bool(options.outbound_cidrs))
+    return by_nat or (is_named(one.interface, options.virtual_interfaces) and _is_included(options, one))
 
 
 # --- the classic layout -----------------------------------------------------------------------------------------------
@@ -249,7 +251,7 @@ def _classic_sent(options, one: Connection) -> str:
         return captured(options.outbound_port)  # the application calls its own service
     if one.uid in options.proxy_uids or one.gid in options.proxy_gids or itself:
         return DIRECT
-    if _in_any(one.destination, options.exclude_outbound_cidrs):
+    if holds_address(options.exclude_outbound_cidrs, one.destination):
         return DIRECT
     return captured(options.outbound_port) if _is_included(options, one) else DIRECT
 
@@ -322,7 +324,7 @@ def _lists(ports, port: int) -> bool:
 
 
 def _is_included(options, one: Connection) -> bool:
-    return options.outbound_cidrs == "*" or _in_any(one.destination, options.outbound_cidrs)
+    return options.outbound_cidrs == "*" or holds_address(options.outbound_cidrs, one.destination)
 
 
 def _is_query_from_behind(options, one: Connection) -> bool:
@@ -338,14 +340,15 @@ def _is_loopback(options, one: Connection) -> bool:
     """The addresses whose traffic stays in the pod."""
     if one.version == 6:
         return one.destination == "::1"
-    return _in_any(one.destination, [options.loopback_cidr])
+    return holds_address([options.loopback_cidr], one.destination)
 
 
 def _passthrough(one: Connection) -> str:
     return "127.0.0.6" if one.version == 4 else "::6"
 
 
-def _in_any(address: str, networks) -> bool:
+def holds_address(networks, address: str) -> bool:
+    """Whether the address is in one of the networks."""
     host = ip_address(address)
     return any(
         host in ip_network(str(network)) for network in networks if ip_network(str(network)).version == host.version

@@ -16,7 +16,7 @@ from netinit.base.net import Family, covers
 from netinit.rules.foreign_targets import DestinationNat, MapNetwork, Queue, UnknownTarget
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import ConnectionState, Socket
-from netinit.rules.matches.packet import Destination, Port, Protocol
+from netinit.rules.matches.packet import Destination, InInterface, Port, Protocol, Source
 from netinit.rules.model import BUILTIN_CHAINS, FILTER, INPUT, NAT, OUTPUT, PREROUTING
 from netinit.rules.targets import Accept, Drop, Jump, Reject, Return
 from netinit.simulate.hooks import FORWARD, STAGES
@@ -190,6 +190,8 @@ class _Finder:
         because, option, foreign = next(iter(causes))
         if len(causes) > 1:
             because, option = "; ".join([words for words, _, _ in causes]), ""
+        if verdict == DIRECT and all(map(_sees_what_comes_back, members)):
+            because += f", {LOOPBACK_TOO}"
         direction = "+".join(sorted({_DIRECTIONS[path[0].hook] for path in members}))
         port = decider.matched.target.captures_at if verdict == CAPTURED else 0
         unit = CONNECTIONS if decider.table == NAT else PACKETS
@@ -262,6 +264,12 @@ def _leaves_out_loopback(match: Match) -> bool:
 
 def _matches(path: RulePath) -> list[Match]:
     return [match for hit in path for match in hit.matched.matches]
+
+
+def _sees_what_comes_back(path: RulePath) -> bool:
+    """Whether the path is that of all packets over lo before nat: those, too, that nat has redirected at OUTPUT."""
+    over_lo = any(isinstance(match, InInterface) and not match.negated and match.names == ("lo",) for match in _matches(path))
+    return path[0].hook == PREROUTING and path[0].table != NAT and over_lo and not any(isinstance(match, Source) for match in _matches(path))
 
 
 def _is_implied(path: RulePath) -> bool:

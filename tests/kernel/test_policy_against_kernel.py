@@ -17,7 +17,7 @@ from connections import CARD, NEIGHBOUR, OUTSIDE, made_connections, made_policie
 from lab_probes import Probe
 from laboratory import Listener, Pod
 from netinit.pods.planning import settle
-from policy import DIRECT, REFUSED, Connection, expected_fate
+from policy import DIRECT, REFUSED, Connection, expected_fate, holds_address
 from programming import apply_in, needs
 from randomness import some
 from strategies import PORTS
@@ -96,8 +96,9 @@ def is_cut_off(options, one: Connection) -> bool:
 
 
 def loses_answers(options, one: Connection) -> bool:
-    """TPROXY of all ports takes the answers to what passes through the pod for inbound traffic (as Istio has it)."""
+    """TPROXY of all ports takes the answers to what passes through the pod for inbound traffic (as Istio has it), but for those of clients that it spares."""
     everything = options.inbound_mode == "TPROXY" and options.inbound_ports == "*" and one.protocol == "tcp"
+    everything = everything and not holds_address(options.exclude_inbound_cidrs, one.destination)
     return everything and not (one.version == 6 and (options.layout == "classic" or options.ipv6 == "off"))
 
 

@@ -199,18 +199,18 @@ def scan(text: str) -> Iterator[Any]:
 
 
 def parse_alone(source: str, before: str, after: str) -> Any:
-    """Parse a scalar's source as a key (`after` begins with `: `), a value or an item between these texts; return its event.
+    """Parse a scalar's source as a key (`after` has a colon), a value or an item between these texts; return its event.
 
     Raises YamlError if the source is anything but one whole scalar.
     """
     text, start = f"{before}{source}{after}", len(before)
     found = list(scan(text))
-    number, total = (3, 7) if after == "]" else (3 if after[0] == ":" else 4, 8)
+    number, total = (3, 7) if before == "[" or before.endswith("- ") else (3 if ":" in after else 4, 8)
     event = found[number] if len(found) == total else None
     if isinstance(event, yaml.ScalarEvent) and event.start_mark and event.end_mark:
         first, last = event.start_mark.index, event.end_mark.index
         around = text[start:first] + text[last : start + len(source)]
-        is_moved = after == ": x\n" and first > start  # a key of a block is in the column of its mapping
+        is_moved = not before.strip() and first > start  # a key of a block is in the column of its mapping
         if not is_moved and not around.strip(BLANKS):
             return event
     raise YamlError("not one scalar")

@@ -45,6 +45,8 @@ WORD = r"[A-Za-z0-9_/$(](?:[A-Za-z0-9_./%+=$()~@-]|:(?=[A-Za-z0-9/])){0,255}"
 """A text that YAML reads literally in any scalar; short, as YAML limits keys."""
 _LITERAL = re.compile(rf'({WORD})|"([ !#-\[\]-~]{{0,254}})"')
 """A word, or text in double quotes without escapes."""
+_COLON = re.compile(r"[ \t]*:")
+"""What follows a key on its line, if no `? ` announces it."""
 _MAX_CACHED = 1 << 10
 """Characters of a part or a scalar that is cached."""
 _MAX_OUTLINE = 1 << 16
@@ -129,9 +131,12 @@ class _Slot:
         # the name of an anchor or a tag stands before the mapping itself
         indent = "" if start is None or start.anchor or start.tag else " " * start.start_mark.column
         before, after = ("{", "}") if self.is_in_flow else (indent, "\n")
-        self.context = (before, ": x" + after) if is_key else (before + "k: ", after)
-        if self.is_in_flow and start.__class__ is yaml.SequenceStartEvent:  # where nothing is no item
-            self.context = ("[", "]")
+        colon = _COLON.match(outline, event.end_mark.index)
+        self.context = (before + "k: ", after)
+        if is_key:
+            self.context = (before, f"{colon[0]} x{after}") if colon else (before + "? ", f"\n{indent}: x{after}")
+        elif start.__class__ is yaml.SequenceStartEvent:
+            self.context = ("[", "]") if self.is_in_flow else (before + "- ", after)  # nothing is no item in brackets
 
     def refuse(self) -> Never:
         """Raise BreakOut for the parts in this scalar."""

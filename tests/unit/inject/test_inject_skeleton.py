@@ -79,6 +79,10 @@ LINES = [
     f"k: &x {A}\n    j: *x",
     f"k: &x [{A}]\n    j: *x",
     f"? &x {A}\n    : fixed\n    j: *x",
+    f"? {A}\n    : fixed",
+    f"k: {{? {A}\n      : fixed}}",
+    f"k: [? {A} : fixed]",
+    f"{A}  : fixed",
     f"k: &x\n    - |\n      {A}",
     f"k: fixed # {A}",
     f"k:\n    - {A}\n    - fixed: {A}",
@@ -121,9 +125,20 @@ def test_whatever_is_accepted_is_what_the_text_itself_says(line, data):
     assert same(found, read_as_it_is(config, text, word))
 
 
+@pytest.mark.parametrize("line", [f"? {A}\n    : fixed", f"? &x {A}\n    : fixed", f"k:\n      ? {A}\n      : fixed", f"{A}  : fixed"])
+@pytest.mark.parametrize("text", [":", "a:", "-", "?"])
+def test_a_text_that_is_no_key_where_the_template_has_it_is_refused(line, text):
+    with pytest.raises(InjectionError, match="breaks out of its place"):
+        rendered(config_of(line, f"last: {B}"), text)
+
+
 @pytest.mark.parametrize(
     ("line", "text"),
     [
+        ("? {A}\n    : fixed", "two words"),
+        ("? &x {A}\n    : fixed", "a:b"),
+        ("? {A}\n    : fixed", "'a:'"),
+        ("{A}  : fixed", "two words"),
         ('k: "{A}"', "two words"),
         ('k: "{A}"', "\\x41"),
         ("k: '{A}'", '"quoted"'),
