@@ -268,8 +268,9 @@ def _matches(path: RulePath) -> list[Match]:
 
 def _sees_what_comes_back(path: RulePath) -> bool:
     """Whether the path is that of all packets over lo before nat: those, too, that nat has redirected at OUTPUT."""
-    over_lo = any(isinstance(match, InInterface) and not match.negated and match.names == ("lo",) for match in _matches(path))
-    return path[0].hook == PREROUTING and path[0].table != NAT and over_lo and not any(isinstance(match, Source) for match in _matches(path))
+    matches = _matches(path)
+    over_lo = InInterface(names=("lo",)) in matches and not any(isinstance(match, Source) for match in matches)
+    return over_lo and path[0].hook == PREROUTING and path[0].table != NAT
 
 
 def _is_implied(path: RulePath) -> bool:
