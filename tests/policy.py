@@ -58,7 +58,8 @@ def expected_fate(options, connection: Connection) -> str:
         if connection.device == "lo" or (connection.protocol == "udp" and connection.port != HTTPS):
             return DIRECT
         by_tproxy = options.layout == "classic" and options.inbound_mode == "TPROXY"  # which IPv6 never is there
-        fate = expected_fate(options.replace(ipv6="on", **({"inbound_mode": "REDIRECT"} if by_tproxy else {})), connection)
+        redirecting = options.replace(ipv6="on", redirect_outbound_udp=(), **({"inbound_mode": "REDIRECT"} if by_tproxy else {}))
+        fate = expected_fate(redirecting, connection)
         return fate if fate == DIRECT or connection.protocol == "udp" else REFUSED
     if options.layout == "classic":
         return _classic_inbound(options, connection) if connection.interface else _classic_outbound(options, connection)
