@@ -191,7 +191,8 @@ def enclose(mounts: dict[Path, Path], command: list[str]) -> list[str]:
         "mount -o remount,bind,ro /",
         *(f"mount -t tmpfs -o mode=1777 none {folder}" for folder in ("/tmp", "/var/tmp", "/run")),
         "ip link set lo up",
-        'exec "$@"',
+        '"$@" || exit $?',  # by a shell that stays: the first process of a namespace collects orphans, which pytest does not
+        "exit",
     ]
     return ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-ec", "\n".join(script), "sh", *command]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import signal
 import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -201,3 +202,16 @@ def test_slow_tests_come_later_and_are_left_out_at_last_but_one_is_always_tried(
     parts = Learned.read("".join(lines)).find_tests("m.py", "f")
     assert list(map(len, parts)) == [mutants.FIRST, round(quick) - mutants.FIRST, round(more) - round(quick)]
     assert Learned.read(f"t\tm.py:f\nt\t=passed\t{more * 2}\n").find_tests("m.py", "f") == (["t"], [], [])
+
+
+def test_who_is_left_behind_by_its_parent_is_collected_when_it_ends(tmp_path, monkeypatch, require_netns):
+    """A test may wait for the end of a grandchild, as long as /proc has it."""
+    monkeypatch.setattr(mutants, "WORK", tmp_path)
+    script = """
+import os, subprocess, time
+number = int(subprocess.run(["sh", "-c", "sleep 0.1 & echo $!"], stdout=subprocess.PIPE).stdout)
+while os.path.exists(f"/proc/{number}"):
+    time.sleep(0.02)
+raise SystemExit(7)
+"""
+    assert subprocess.run(mutants.enclose({}, [sys.executable, "-c", script]), check=False, timeout=60).returncode == 7
