@@ -75,7 +75,7 @@ def leave_tables_out(text: str) -> str:
     """Return the text around the tables; lines keep their numbers. Raises ParseError."""
     kept, at = [], 0
     while begins := BEGINS.search(text, at):
-        _, end = _tokens_of_table(text, begins.start(), text.count("\n", 0, begins.start()) + 1)
+        _, end = _tokens_of_table(text, begins.start(), text[: begins.start()].count("\n") + 1)
         kept += [text[at : begins.start()], "\n" * text.count("\n", begins.start(), end)]
         at = end
     return "".join([*kept, text[at:]])
@@ -85,14 +85,14 @@ def _refuse_changes(around: str, line: int, *, has_tables: bool) -> None:
     """Raise ParseError if text outside of tables changes rules: that before all tables may delete, as configuration files do."""
     for change in _CHANGE.finditer(around):
         if has_tables or not change["deletes"]:
-            number = line + around.count("\n", 0, change.start())
+            number = line + around[: change.start()].count("\n")
             raise ParseError(f"line {number}: {quote(shorten(change.group().strip(), 80))}: {NOT_IN_FORCE}")
 
 
 def _tokens_of_table(text: str, start: int, line: int) -> tuple[list[_Token], int]:
     """The tokens up to the brace that closes the first one, and where it ends. Raises ParseError if it does not close."""
     tokens: list[_Token] = []
-    depth = gap = 0
+    depth, is_behind_gap = 0, False
     for match in _TOKEN.finditer(text, start):
         kind, word = match.lastgroup or "", match.group()
         if kind == "end" and word == "\n":
@@ -100,18 +100,18 @@ def _tokens_of_table(text: str, start: int, line: int) -> tuple[list[_Token], in
         else:
             line_of = line
         if not kind:
-            gap = len(word)
+            is_behind_gap = len(word) > 1
             continue
         if kind == "other":
             raise ParseError(f"line {line_of}: {shorten(_line_at(text, match.start()), 80)} cannot be read: a quote does not close")
         if kind == "comment":
             if extension := _EXTENSION.match(word):
-                tokens += [_Token("xt", "word", line_of), _Token("?", "word", line_of), _Token(extension[1], "string", line_of)]
+                tokens += [_Token(one, "word", line_of) for one in ("xt", "?", extension[1])]
             continue
-        tokens.append(_Token(word[1:-1] if kind == "string" else word, kind, line_of, gap > 1))
-        gap = 0
-        depth += {"{": 1, "}": -1}.get(word, 0) if kind == "sign" else 0
-        if word == "}" and kind == "sign" and not depth:
+        tokens.append(_Token(word[1:-1] if kind == "string" else word, kind, line_of, is_behind_gap))
+        is_behind_gap = False
+        depth += {"{": 1, "}": -1}.get(word, 0)
+        if word == "}" and not depth:
             return tokens, match.end()
         if len(tokens) > MAX_TOKENS:
             raise ParseError(f"line {line_of}: the listing is longer than netinit reads; list the tables that matter alone")
@@ -119,7 +119,7 @@ def _tokens_of_table(text: str, start: int, line: int) -> tuple[list[_Token], in
 
 
 def _line_at(text: str, at: int) -> str:
-    return text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip()
+    return (text[:at].rpartition("\n")[2] + text[at:].partition("\n")[0]).strip()
 
 
 @dataclass

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+
 import pytest
 
-from netinit.rules.nft.listing_text import read_listing
+from netinit.base.errors import ParseError
+from netinit.rules.nft import listing_text
+from netinit.rules.nft.listing_objects import read_objects
+from netinit.rules.nft.listing_text import NOT_IN_FORCE, leave_tables_out, read_listing
 
 SADDR, DPORT = {"payload": {"protocol": "ip", "field": "saddr"}}, {"payload": {"protocol": "tcp", "field": "dport"}}
 MARK, FLAGS = {"meta": {"key": "mark"}}, {"payload": {"protocol": "tcp", "field": "flags"}}
@@ -97,3 +103,179 @@ def test_tables_sets_maps_and_chains_are_the_objects_that_nft_prints_of_them():
         {"map": {**place, "name": "m", "type": [{"typeof": "ip saddr"}], "map": "verdict", "elem": [["10.0.0.1", {"drop": None}]]}},
         {"chain": {**place, "name": "c", "type": "filter", "hook": "ingress", "dev": ["eth0", "eth1"], "prio": "filter + 5", "policy": "drop"}},
     ]
+
+
+# ---- what is no listing, and where --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("table ip t {\n\tchains c {\n\t}\n}\n", "line 2: 'chains' has no place there in a listing of nft"), ('table ip t {\n\t"chain" c {\n\t}\n}\n', "line 2: 'chain' has no place there in a listing of nft"),
+        ("table ip t {\n\tchain c\n\t{\n\t}\n}\n", "line 2: '\\n' has no place there in a listing of nft"), ('table ip t {\n\n\tset s "{"\n}\n', "line 3: '{' has no place there in a listing of nft"),
+        ("table ip t {\n\tmap m }\n\t}\n}\n", "line 2: '}' has no place there in a listing of nft"), ("\n\ntable ip t { chain }", "line 3: '' has no place there in a listing of nft"),
+        ("table ip t { flags dormant; comment }", "line 1: '' has no place there in a listing of nft"), ("table ip t {\n\tcounter k\n}\n", "line 3: '}' has no place there in a listing of nft"),
+        ("table ip t {\n\tcounter }", "line 2: '' has no place there in a listing of nft"), ("table ip t {\n\tchain c {\n\t\ttype filter hook\n\t}\n}\n", "line 3: 'type' has no place there in a listing of nft"),
+        ("table ip t {\n\tchain c {\n\t\ttype filter hook input policy accept;\n\t}\n}\n", "line 3: 'type' has no place there in a listing of nft"), ("table ip t {\n\t# match owner\n}\n", "line 2: 'xt' has no place there in a listing of nft"),
+        ("table ip t {\n\tchain c {\n\t\ttype filter hook input priority 0; policy accept;\n\t\ta; b; c\n\t}\n\tx\n}\n", "line 6: 'x' has no place there in a listing of nft"),
+        (f"table ip t {{\n\t{'x' * 40}\n}}\n", f"line 2: '{'x' * 40}' has no place there in a listing of nft"), (f"table ip t {{\n\t{'x' * 41}\n}}\n", f"line 2: '{'x' * 40}…' has no place there in a listing of nft"),
+        ("table ip t {\n\tchain c {\n\t\taccept\n", "line 4: the listing is cut off inside of a table; save all of it: nft list ruleset > FILE"), ("\ntable ip t {", "line 2: the listing is cut off inside of a table; save all of it: nft list ruleset > FILE"),
+        ('x\ntable ip t {\n\taccept\n\tcomment "a\n}\n', 'line 4: comment "a cannot be read: a quote does not close'), ('table ip t {\n\tcomment "' + "a" * 90, f'line 2: comment "{"a" * 71}… cannot be read: a quote does not close'),
+        (f'table ip t {{\n{"a" * 79}"', f'line 2: {"a" * 79}" cannot be read: a quote does not close'), ('table ip t { "', 'line 1: table ip t { " cannot be read: a quote does not close'),
+        (f"add rule {'r' * 71}", f'line 1: "add rule {"r" * 71}": {NOT_IN_FORCE}'), (f"\n\n add rule {'r' * 72}\nadd rule x", f'line 3: "add rule {"r" * 71}…": {NOT_IN_FORCE}'),
+    ],
+)  # fmt: skip
+def test_what_is_no_listing_is_refused_with_its_line_and_its_text(text, message):
+    with pytest.raises(ParseError) as error:
+        read_listing(text)
+    assert str(error.value) == message
+
+
+WHOLE = """table inet filter {
+	comment "all { of it }"
+	flags dormant
+	flowtable f {
+		hook ingress priority 0; devices = { eth0 };
+	}
+	set s {
+		type ipv4_addr
+		flags interval
+		elements = { 10.0.0.1, 10.0.0.2 timeout 1h comment "x" }
+	}
+	map m {
+		type inet_service : verdict
+		elements = { 80 : drop, 81 : jump d }
+	}
+	chain c {
+		comment "of c"
+		type filter hook ingress devices = { "eth0", "eth1" } priority filter + 5; policy drop;
+		tcp dport { 80, 90-95 } ct state new,established counter packets 1 bytes 2 log prefix "x" jump d comment "why" # handle 3
+		iifname "eth0" meta mark set meta mark & 0xff | 0x100 tcp flags & (syn | ack) == syn dnat ip to 10.0.0.1:80
+		ip saddr . tcp dport vmap { 10.0.0.1 . 80 : accept } reject with icmp type host-unreachable
+		tcp option maxseg size set rt mtu limit rate over 5/minute burst 7 packets queue flags bypass num 1 dup to 10.0.0.9 device "eth0"
+		meta mark set jhash ip saddr . ip daddr mod 3 seed 0x1 offset 2 ct original ip saddr 10.0.0.1 fib daddr . iif type local
+	}
+	chain d {
+	}
+}
+"""
+
+
+def test_a_listing_that_was_cut_off_is_never_read_as_less():
+    for end in range(WHOLE.index("{") + 1, len(WHOLE) - 2):
+        with pytest.raises(ParseError, match=r"^line \d+: .*(cut off inside of a table|a quote does not close)"):
+            read_listing(WHOLE[:end])
+
+
+def test_a_word_more_or_less_or_another_in_its_place_makes_another_listing_or_none_and_no_error_but_that():
+    whole = read_listing(WHOLE)
+    pieces = re.findall(r'"[^"\n]*"|\w+|\s+|.', WHOLE)
+    for at in range(8, len(pieces) - 2):
+        for piece in ("", "{", "}", ";", '"x"', pieces[at] * 2):
+            text = "".join([*pieces[:at], piece, *pieces[at + 1 :]])
+            with suppress(ParseError):
+                read_objects(read_listing(text))
+    assert read_listing(WHOLE) == whole
+
+
+def test_a_listing_has_as_many_words_as_are_read(monkeypatch):
+    text = "table ip t {\n}\n"
+    monkeypatch.setattr(listing_text, "MAX_TOKENS", 5)  # those of the line, and its end
+    assert read_listing(text) == [{"table": {"family": "ip", "name": "t"}}]
+    with pytest.raises(ParseError, match=r"^line 2: the listing is longer than netinit reads; list the tables that matter alone$"):
+        read_listing("table ip t {\n\n}\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("", ""), ("a\nb\n", "a\nb\n"), ("table ip t {\n}\n", "\n\n"), ("a\n  table ip t {\n\tchain c {\n\t}\n}\nb\ntable inet u { }c\n", "a\n\n\n\n\nb\nc\n"), ("table ip t { } table ip u { }", " table ip u { }"),
+        ("ip table t {\n}\n", "ip table t {\n}\n"),
+    ],
+)  # fmt: skip
+def test_without_its_tables_a_text_has_as_many_lines(text, rest):
+    assert leave_tables_out(text) == rest
+    assert rest.count("\n") == text.count("\n")
+
+
+def test_a_table_that_is_cut_off_is_not_left_out():
+    with pytest.raises(ParseError, match="^line 6: the listing is cut off inside of a table"):
+        leave_tables_out("a\ntable ip t {\n}\nb\ntable ip u {\n")
+
+
+# ---- tables of iptables-nft, which nft translates ---------------------------------------------------------------------------
+
+LOST_MATCH, LOST_TARGET = {"xt": {"type": "match", "name": "a match"}}, {"xt": {"type": "target", "name": "a target"}}
+CONNTRACK = {"xt": {"type": "match", "name": "conntrack"}}
+COUNTER, STATUS = {"counter": {"packets": 1, "bytes": 2}}, {"ct": {"key": "status"}}
+
+
+def expressions(rule, family="ip", table="filter"):
+    *_, one = read_listing(f"table {family} {table} {{\n\tchain c {{\n\t\t{rule}\n\t}}\n}}\n")
+    return one["rule"]["expr"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "translated", "listed"),
+    [
+        ("counter packets 1 bytes 2", [COUNTER, LOST_TARGET], [COUNTER]), ("tcp dport 80 counter packets 1 bytes 2", [match(DPORT, 80), COUNTER, LOST_TARGET], [match(DPORT, 80), COUNTER]),
+        ("tcp dport 80", [match(DPORT, 80)], [match(DPORT, 80)]), ("counter packets 1 bytes 2 drop", [COUNTER, {"drop": None}], [COUNTER, {"drop": None}]),
+        ("limit rate 5/second counter packets 1 bytes 2", [{"limit": {"rate": 5, "per": "second", "inv": False}}, COUNTER, LOST_TARGET], [{"limit": {"rate": 5, "per": "second", "inv": False}}, COUNTER]),
+        ("tcp dport 80  counter packets 1 bytes 2 drop", [LOST_MATCH, match(DPORT, 80), COUNTER, {"drop": None}], [match(DPORT, 80), COUNTER, {"drop": None}]),
+        ("tcp dport 80 counter packets 1 bytes 2  drop", [LOST_MATCH, match(DPORT, 80), COUNTER, {"drop": None}], [match(DPORT, 80), COUNTER, {"drop": None}]),
+        ("tcp  dport 80 drop", [LOST_MATCH, match(DPORT, 80), {"drop": None}], [match(DPORT, 80), {"drop": None}]), ('  log prefix "a  b"', [{"log": {"prefix": "a  b"}}], [{"log": {"prefix": "a  b"}}]),
+        ("ct status dnat drop", [CONNTRACK, {"drop": None}], [match(STATUS, "dnat", "in"), {"drop": None}]), ("ct state new drop", [match({"ct": {"key": "state"}}, "new", "in"), {"drop": None}], [match({"ct": {"key": "state"}}, "new", "in"), {"drop": None}]),
+        ("newer thing", [{"unknown": "newer thing"}], [{"unknown": "newer thing"}]),
+    ],
+)  # fmt: skip
+def test_what_nft_leaves_out_of_a_rule_of_iptables_is_a_match_or_a_target_that_is_not_known(rule, translated, listed):
+    for family, table in (("ip", "filter"), ("ip6", "nat"), ("ip", "raw"), ("ip6", "mangle"), ("ip", "security")):
+        assert expressions(rule, family, table) == translated
+    for family, table in (("ip", "theirs"), ("inet", "filter"), ("bridge", "nat")):
+        assert expressions(rule, family, table) == listed
+
+
+# ---- tables, chains and sets ------------------------------------------------------------------------------------------------
+
+
+def test_objects_that_decide_nothing_are_passed_over_with_all_their_braces():
+    others = ["counter k {\n\t\tpackets 1 bytes 2\n\t}", "quota q {\n\t}", "limit l {\n\t\trate 5/second\n\t}", 'ct helper h {\n\t\ttype "ftp{" protocol tcp\n\t}', "flowtable f {\n\t\tdevices = { eth0, { } }\n\t}", "synproxy s { }", "secmark m { }", "tunnel t { }"]
+    text = "table ip t {\n" + "".join(f"\t{one}\n" for one in others) + "\tchain c {\n\t}\n}\n"
+    assert read_listing(text) == [{"table": {"family": "ip", "name": "t"}}, {"chain": {"family": "ip", "table": "t", "name": "c"}}]
+
+
+@pytest.mark.parametrize(
+    ("line", "listed"),
+    [
+        ("type filter hook input priority 0; policy accept;", {"type": "filter", "hook": "input", "prio": "0", "policy": "accept"}), ("type nat hook output priority dstnat", {"type": "nat", "hook": "output", "prio": "dstnat"}),
+        ('type filter hook ingress device "eth0" priority 5; policy drop;', {"type": "filter", "hook": "ingress", "dev": ["eth0"], "prio": "5", "policy": "drop"}),
+        ("type filter hook ingress devices = { eth0, eth1 } priority raw - 5;", {"type": "filter", "hook": "ingress", "dev": ["eth0", "eth1"], "prio": "raw - 5"}),
+        ('type filter hook ingress devices = { "device", "devices" } priority 0;', {"type": "filter", "hook": "ingress", "prio": "0", "dev": []}),
+        ('comment "of c"', {}), ("comment 'of", None), ("policy", None), ("policy accept drop", None), ('"policy" accept', None), ('"type" filter hook input priority 0', None), ("type filter", None), ('comment "a" "b"', None), ("comment x", None),
+    ],
+)  # fmt: skip
+def test_a_line_of_a_chain_is_its_hook_its_policy_its_comment_or_a_rule(line, listed):
+    *_, one = read_listing(f"table inet t {{\n\tchain c {{\n\t\t{line}\n\t}}\n}}\n")
+    if listed is None:
+        assert one["rule"]["chain"] == "c"
+        assert next(iter(one["rule"]["expr"][0])) == "unknown"
+    else:
+        assert one == {"chain": {"family": "inet", "table": "t", "name": "c", **listed}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lines", "listed"),
+    [
+        ("set", ["type mark"], {"type": "mark"}), ("set", ["type ipv4_addr . mark"], {"type": ["ipv4_addr", "mark"]}), ("set", ["typeof ip saddr . meta mark"], {"type": [{"typeof": "ip saddr . meta mark"}]}),
+        ("set", ["typeof ip saddr : verdict"], {"type": [{"typeof": "ip saddr"}]}), ("map", ["typeof ip saddr : meta mark"], {"type": [{"typeof": "ip saddr"}], "map": "meta mark"}),
+        ("map", ["type mark : ipv4_addr . inet_service"], {"type": "mark", "map": "ipv4_addr . inet_service"}), ("map", ["type mark"], {"type": "mark", "map": ""}), ("set", ["size 65535", "auto-merge", "timeout 1h", "policy memory"], {}),
+        ("set", ["flags constant,timeout"], {"flags": ["constant", "timeout"]}), ("set", ["elements = { 1, 2 }"], {"elem": [1, 2]}), ("set", ["elements = { }"], {"elem": []}), ("set", ["elements = { 1, }"], {"elem": [1]}),
+        ("map", ['elements = { 1 : 2, 3 : goto c, 4 : "x" }'], {"elem": [[1, 2], [3, {"goto": {"target": "c"}}], [4, "x"]]}), ("map", ['elements = { 1 comment "x" : accept }'], {"elem": [[{"elem": {"val": 1, "comment": "x"}}, {"accept": None}]]}),
+        ("set", ["elements = { 1 } x"], {"elem": {"unknown": "elements = { 1 } x"}}), ("set", ["elements = 1"], {"elem": {"unknown": "elements = 1"}}), ("set", ["elements = { 1 2 }"], {"elem": {"unknown": "elements = { 1 2 }"}}),
+        ("set", [f"elements = {{ {'1' * 70} 2 }}"], {"elem": {"unknown": f"elements = {{ {'1' * 67}…"}}), ("set", ["elements == { 1 }"], {}), ("set", ["comment \"x\""], {}), ("set", [], {}),
+        ("set", ["elements = { 1 expires 5s timeout 1h counter packets 3 bytes 4, 2 counter }"], {"elem": [{"elem": {"val": 1, "expires": "5s", "timeout": "1h", "counter": {"packets": 3, "bytes": 4}}}, {"elem": {"val": 2, "counter": {"packets": 0, "bytes": 0}}}]}),
+    ],
+)  # fmt: skip
+def test_a_line_of_a_set_or_a_map_is_its_types_its_flags_or_its_elements(kind, lines, listed):
+    text = "".join(f"\t\t{line}\n" for line in lines)
+    assert read_listing(f"table ip t {{\n\t{kind} s {{\n{text}\t}}\n}}\n")[1:] == [{kind: {"family": "ip", "table": "t", "name": "s", **listed}}]
