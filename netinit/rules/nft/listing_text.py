@@ -138,7 +138,7 @@ class _TableReader:
         self._is_of_iptables = family in ("ip", "ip6") and table in PRIORITIES
         own: dict[str, Any] = {"family": family, "name": table}
         self.objects.append({"table": own})
-        while not self._skip_ends("}"):
+        while not self._ends_block():
             word = self._take()
             if word.text in ("chain", "set", "map") and not word.is_string:
                 name = self._take().text
@@ -157,7 +157,7 @@ class _TableReader:
     # ---- tokens --------------------------------------------------------------------------------------------------------
 
     def _peek(self) -> _Token:
-        return self.tokens[self.at] if self.at < len(self.tokens) else _Token("", "end", self.tokens[-1].line)
+        return self.tokens[self.at] if self.at < len(self.tokens) else _Token("", "", self.tokens[-1].line)
 
     def _take(self) -> _Token:
         found = self._peek()
@@ -172,24 +172,23 @@ class _TableReader:
     def _wrong(self, found: _Token) -> ParseError:
         return ParseError(f"line {found.line}: {shorten(found.text, 40)!r} has no place there in a listing of nft")
 
-    def _skip_ends(self, closing: str) -> bool:
+    def _ends_block(self) -> bool:
         """Skip ends of lines; whether the block ends, whose brace is taken then."""
-        while self._peek().kind == "end" and self.at < len(self.tokens):
+        while self._peek().kind == "end":
             self.at += 1
-        if self.at >= len(self.tokens):
-            raise self._wrong(self._peek())
-        if self._peek().text == closing and self._peek().kind == "sign":
-            self.at += 1
-            return True
-        return False
+        found = self._peek()
+        if not found.kind:
+            raise self._wrong(found)
+        ends = (found.kind, found.text) == ("sign", "}")
+        self.at += ends
+        return ends
 
     def _rest(self) -> list[_Token]:
         """The tokens to the end of the statement; braces may span lines."""
         found: list[_Token] = []
         depth = 0
-        while self.at < len(self.tokens):
-            one = self._peek()
-            if not depth and (one.kind == "end" or (one.kind == "sign" and one.text == "}")):
+        while (one := self._peek()).kind:
+            if not depth and (one.kind == "end" or (one.kind, one.text) == ("sign", "}")):
                 break
             if one.kind == "sign":
                 depth += {"{": 1, "}": -1}.get(one.text, 0)
@@ -199,22 +198,20 @@ class _TableReader:
         return found
 
     def _skip_object(self) -> None:
-        while self._peek().text != "{":
-            if self._take().kind == "end":
-                raise self._wrong(self._peek())
-        depth = 0
-        while True:
+        while (one := self._take()).text != "{":
+            if one.kind not in ("word", "string"):
+                raise self._wrong(one)
+        depth = 1
+        while depth:
             one = self._take()
             depth += {"{": 1, "}": -1}.get(one.text, 0) if one.kind == "sign" else 0
-            if not depth:
-                return
 
     # ---- chains and sets -------------------------------------------------------------------------------------------------
 
     def _read_chain(self, name: str) -> None:
         own: dict[str, Any] = {**self._place, "name": name}
         self.objects.append({"chain": own})
-        while not self._skip_ends("}"):
+        while not self._ends_block():
             words = self._rest()
             texts = [one.text for one in words]
             if texts[0] == "type" and "hook" in texts and not words[0].is_string:
@@ -248,7 +245,7 @@ class _TableReader:
 
     def _read_elements(self, own: dict[str, Any], kind: str) -> None:
         self.objects.append({kind: own})
-        while not self._skip_ends("}"):
+        while not self._ends_block():
             words = self._rest()
             texts = [one.text for one in words]
             if texts[0] in ("type", "typeof"):
@@ -326,7 +323,7 @@ class _RuleReader:
         return self.tokens[self.at - 1].text
 
     def _skip(self, *words: str) -> bool:
-        if self._peek() in words and self._peek():
+        if self._peek() in words:
             self.at += 1
             return True
         return False
@@ -396,7 +393,7 @@ class _RuleReader:
             found = {"meta": {"key": self._take()}}
         else:
             found = self._scalar(self._take_value())
-        while (operator := _BITS.get(self._peek(), "")) and depth <= MAX_DEPTH:
+        while operator := _BITS.get(self._peek()):
             self.at += 1
             found = {operator: [found, self._bits_operand(depth + 1)]}
         return found

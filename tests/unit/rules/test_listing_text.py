@@ -15,6 +15,7 @@ from netinit.rules.nft.listing_text import NOT_IN_FORCE, leave_tables_out, read_
 SADDR, DPORT = {"payload": {"protocol": "ip", "field": "saddr"}}, {"payload": {"protocol": "tcp", "field": "dport"}}
 MARK, FLAGS = {"meta": {"key": "mark"}}, {"payload": {"protocol": "tcp", "field": "flags"}}
 MAXSEG = {"tcp option": {"name": "maxseg", "field": "size"}}
+DROP, OPTION = {"drop": None}, {"payload": {"protocol": "tcp", "field": "option"}}
 
 
 def match(left, right, op="=="):
@@ -114,8 +115,8 @@ def test_tables_sets_maps_and_chains_are_the_objects_that_nft_prints_of_them():
         ("table ip t {\n\tchains c {\n\t}\n}\n", "line 2: 'chains' has no place there in a listing of nft"), ('table ip t {\n\t"chain" c {\n\t}\n}\n', "line 2: 'chain' has no place there in a listing of nft"),
         ("table ip t {\n\tchain c\n\t{\n\t}\n}\n", "line 2: '\\n' has no place there in a listing of nft"), ('table ip t {\n\n\tset s "{"\n}\n', "line 3: '{' has no place there in a listing of nft"),
         ("table ip t {\n\tmap m }\n\t}\n}\n", "line 2: '}' has no place there in a listing of nft"), ("\n\ntable ip t { chain }", "line 3: '' has no place there in a listing of nft"),
-        ("table ip t { flags dormant; comment }", "line 1: '' has no place there in a listing of nft"), ("table ip t {\n\tcounter k\n}\n", "line 3: '}' has no place there in a listing of nft"),
-        ("table ip t {\n\tcounter }", "line 2: '' has no place there in a listing of nft"), ("table ip t {\n\tchain c {\n\t\ttype filter hook\n\t}\n}\n", "line 3: 'type' has no place there in a listing of nft"),
+        ("table ip t { flags dormant; comment }", "line 1: '' has no place there in a listing of nft"), ("table ip t {\n\tcounter k\n}\n", "line 2: '\\n' has no place there in a listing of nft"),
+        ("table ip t {\n\tcounter }", "line 2: '}' has no place there in a listing of nft"), ("table ip t {\n\tchain c {\n\t\taccept\n\t}\n\t\"}\"\n}\n", "line 5: '}' has no place there in a listing of nft"), ("table ip t {\n\n\t{ }\n}\n", "line 3: '{' has no place there in a listing of nft"), ("table ip t {\n\tchain c {\n\t\ttype filter hook\n\t}\n}\n", "line 3: 'type' has no place there in a listing of nft"),
         ("table ip t {\n\tchain c {\n\t\ttype filter hook input policy accept;\n\t}\n}\n", "line 3: 'type' has no place there in a listing of nft"), ("table ip t {\n\t# match owner\n}\n", "line 2: 'xt' has no place there in a listing of nft"),
         ("table ip t {\n\tchain c {\n\t\ttype filter hook input priority 0; policy accept;\n\t\ta; b; c\n\t}\n\tx\n}\n", "line 6: 'x' has no place there in a listing of nft"),
         (f"table ip t {{\n\t{'x' * 40}\n}}\n", f"line 2: '{'x' * 40}' has no place there in a listing of nft"), (f"table ip t {{\n\t{'x' * 41}\n}}\n", f"line 2: '{'x' * 40}…' has no place there in a listing of nft"),
@@ -225,7 +226,7 @@ def expressions(rule, family="ip", table="filter"):
         ("tcp dport 80 counter packets 1 bytes 2  drop", [LOST_MATCH, match(DPORT, 80), COUNTER, {"drop": None}], [match(DPORT, 80), COUNTER, {"drop": None}]),
         ("tcp  dport 80 drop", [LOST_MATCH, match(DPORT, 80), {"drop": None}], [match(DPORT, 80), {"drop": None}]), ('  log prefix "a  b"', [{"log": {"prefix": "a  b"}}], [{"log": {"prefix": "a  b"}}]),
         ("ct status dnat drop", [CONNTRACK, {"drop": None}], [match(STATUS, "dnat", "in"), {"drop": None}]), ("ct state new drop", [match({"ct": {"key": "state"}}, "new", "in"), {"drop": None}], [match({"ct": {"key": "state"}}, "new", "in"), {"drop": None}]),
-        ("newer thing", [{"unknown": "newer thing"}], [{"unknown": "newer thing"}]),
+        ("newer thing", [{"unknown": "newer thing"}], [{"unknown": "newer thing"}]), ("tcp dport { 80, 81 } drop", [match(DPORT, {"set": [80, 81]}), DROP], [match(DPORT, {"set": [80, 81]}), DROP]),
     ],
 )  # fmt: skip
 def test_what_nft_leaves_out_of_a_rule_of_iptables_is_a_match_or_a_target_that_is_not_known(rule, translated, listed):
@@ -239,7 +240,7 @@ def test_what_nft_leaves_out_of_a_rule_of_iptables_is_a_match_or_a_target_that_i
 
 
 def test_objects_that_decide_nothing_are_passed_over_with_all_their_braces():
-    others = ["counter k {\n\t\tpackets 1 bytes 2\n\t}", "quota q {\n\t}", "limit l {\n\t\trate 5/second\n\t}", 'ct helper h {\n\t\ttype "ftp{" protocol tcp\n\t}', "flowtable f {\n\t\tdevices = { eth0, { } }\n\t}", "synproxy s { }", "secmark m { }", "tunnel t { }"]
+    others = ["counter k {\n\t\tpackets 1 bytes 2\n\t}", "quota q {\n\t}", "limit l {\n\t\trate 5/second\n\t}", 'ct helper "h" {\n\t\ttype "{" protocol tcp\n\t}', "flowtable f {\n\t\tdevices = { eth0, { } }\n\t}", "synproxy s { }", "secmark m { }", "tunnel t { }"]
     text = "table ip t {\n" + "".join(f"\t{one}\n" for one in others) + "\tchain c {\n\t}\n}\n"
     assert read_listing(text) == [{"table": {"family": "ip", "name": "t"}}, {"chain": {"family": "ip", "table": "t", "name": "c"}}]
 
@@ -279,3 +280,130 @@ def test_a_line_of_a_chain_is_its_hook_its_policy_its_comment_or_a_rule(line, li
 def test_a_line_of_a_set_or_a_map_is_its_types_its_flags_or_its_elements(kind, lines, listed):
     text = "".join(f"\t\t{line}\n" for line in lines)
     assert read_listing(f"table ip t {{\n\t{kind} s {{\n{text}\t}}\n}}\n")[1:] == [{kind: {"family": "ip", "table": "t", "name": "s", **listed}}]
+
+
+def test_what_stands_on_one_line_is_what_stands_on_several():
+    chains = [{"chain": {"family": "ip", "table": "t", "name": name}} for name in ("c", "d")]
+    rules = [{"rule": {"family": "ip", "table": "t", "chain": "c", "expr": [{"log": {"prefix": "}"}}, DROP]}}, {"rule": {"family": "ip", "table": "t", "chain": "c", "expr": [{"accept": None}]}}]
+    for text in ('table ip t { chain c { log prefix "}" drop; accept } chain d { } }', 'table ip t {\nchain c {\n;;log prefix "}" drop\n\naccept\n}\nchain d {\n}\n}'):
+        assert read_listing(text) == [{"table": {"family": "ip", "name": "t"}}, chains[0], *rules, chains[1]]
+
+
+# ---- statements and conditions -----------------------------------------------------------------------------------------------
+
+PRIORITY, CT_MARK, UDP_SPORT = {"meta": {"key": "priority"}}, {"ct": {"key": "mark"}}, {"payload": {"protocol": "udp", "field": "sport"}}
+DADDR, STATE = {"payload": {"protocol": "ip", "field": "daddr"}}, {"ct": {"key": "state"}}
+
+
+def set_mark(value, key=MARK):
+    return {"mangle": {"key": key, "value": value}}
+
+
+def unknown(text):
+    return [{"unknown": text}]
+
+
+@pytest.mark.parametrize(
+    ("rule", "listed"),
+    [
+        ("accept", [{"accept": None}]), ("drop", [DROP]), ("return", [{"return": None}]), ("continue", [{"continue": None}]), ("jump d", [{"jump": {"target": "d"}}]), ("goto d", [{"goto": {"target": "d"}}]),
+        ("jump", unknown("jump")), ('drop "drop" drop', [DROP, *unknown('"drop" drop')]), ("drop comment x", [DROP, *unknown("comment x")]), ('drop comments "x"', [DROP, *unknown('comments "x"')]),
+        ("mark 7", [match(MARK, 7)]), ("meta priority set 7", [set_mark(7, PRIORITY)]), ("ct mark set 7", [set_mark(7, CT_MARK)]), ("meta mark 7", [match(MARK, 7)]),
+        ("ct original zone set 5", [set_mark(5, {"ct": {"key": "zone", "dir": "original"}})]), ("ct zone set 5 drop", [set_mark(5, {"ct": {"key": "zone"}}), DROP]), ("ct mark set", unknown("ct mark set")),
+        ("meta mark set ct mark", [set_mark(CT_MARK)]), ("ct mark set meta mark", [set_mark(MARK, CT_MARK)]), ("meta mark set mark", [set_mark(MARK)]), ("meta mark set mark or 0x1", [set_mark({"|": [MARK, 1]})]),
+        ("meta mark set (meta mark & 0xff) ^ 0x3 drop", [set_mark({"^": [{"&": [MARK, 255]}, 3]}), DROP]), ("meta mark set meta mark & (0xff | 0x100)", [set_mark({"&": [MARK, {"|": [255, 256]}]})]),
+        ("meta mark set meta mark and 0xff or 0x1 xor 0x2", [set_mark({"^": [{"|": [{"&": [MARK, 255]}, 1]}, 2]})]), ("meta mark set (ct mark", unknown("meta mark set ( ct mark")), ("meta mark set (ct mark |)", unknown("meta mark set ( ct mark | )")),
+        (f"meta mark set {'(' * 8}1{')' * 8}", [set_mark(1)]), (f"meta mark set {'(' * 9}1{')' * 9}", unknown(f"meta mark set {'( ' * 9}1{' )' * 9}")),
+        (f"meta mark set 1 & {'(' * 7}1{')' * 7}", [set_mark({"&": [1, 1]})]), (f"meta mark set 1 & {'(' * 8}1{')' * 8}", unknown(f"meta mark set 1 & {'( ' * 8}1{' )' * 8}")),
+        ("meta mark set numgen inc mod 3", [set_mark({"numgen": {"mode": "inc", "mod": 3, "offset": 0}})]), ("meta mark set symhash mod 3 offset 1", [set_mark({"symhash": {"mod": 3, "offset": 1}})]),
+        ("ip6 hoplimit set 4", [{"mangle": {"key": {"payload": {"protocol": "ip6", "field": "hoplimit"}}, "value": 4}}]), ("ip ttl set", unknown("ip ttl set")), ("ether saddr set 00:00:00:00:00:01", [{"mangle": {"key": {"payload": {"protocol": "ether", "field": "saddr"}}, "value": "00:00:00:00:00:01"}}]),
+        ("tcp option maxseg size 5", [match(OPTION, "maxseg"), *unknown("size 5")]), ("udp option maxseg size set 5", [match({"payload": {"protocol": "udp", "field": "option"}}, "maxseg"), *unknown("size set 5")]), ("tcp option maxseg size set rt", unknown("tcp option maxseg size set rt")),
+        ("counter drop", [{"counter": {"packets": 0, "bytes": 0}}, DROP]), ("counter packets 1 drop", unknown("counter packets 1 drop")), ("counter packets x bytes 1", unknown("counter packets x bytes 1")), ("counter name k drop", [{"counter": "k"}, DROP]), ("counter name", unknown("counter name")),
+        (f"counter packets {'9' * 20} bytes 0", [{"counter": {"packets": int("9" * 20), "bytes": 0}}]), (f"counter packets {'9' * 21} bytes 0", unknown(f"counter packets {'9' * 21} bytes 0")), ("counter packets \u0663 bytes 0", unknown("counter packets \u0663 bytes 0")),
+    ],
+)  # fmt: skip
+def test_statements_that_end_or_change_a_packet_are_objects_of_nft_and_the_rest_of_a_rule_is_not_understood(rule, listed):
+    assert expressions(rule, table="t") == listed
+
+
+@pytest.mark.parametrize(
+    ("rule", "listed"),
+    [
+        ("dnat to [fd00::1]", {"addr": "fd00::1"}), ("dnat ip6 to [fd00::1]:80", {"family": "ip6", "addr": "fd00::1", "port": 80}), ("dnat to fd00::1", {"addr": "fd00::1"}), ("dnat to 10.0.0.1:80", {"addr": "10.0.0.1", "port": 80}), ("dnat to :80", {"port": 80}),
+        ("dnat to 10.0.0.1:", {"addr": "10.0.0.1"}), ("dnat to [fd00::1]:", {"addr": "fd00::1"}), ("dnat to [fd00::1", None), ("dnat to [fd00::1]80", None), ("dnat to :", None), ("dnat to []", None), ("dnat to 10.0.0.1:http", None), ("dnat to :\u0663", None),
+        ("dnat to", None), ("dnat ip", {"family": "ip"}), ("dnat", {}), ("dnat drop", None), ("snat ip drop", None), ("snat to 10.0.0.1 persistent", None), ("snat to 10.0.0.1", {"addr": "10.0.0.1"}), ("dnat to 10.0.0.1 fully-random", None), ("dnat to 10.0.0.1 random", None),
+        ("redirect", {}), ("redirect to :80", {"port": 80}), ("redirect to 80", {"port": 80}), ("redirect to 10.0.0.1", None), ("redirect to \u0663", None), ("redirect to :80 persistent", None),
+        ("masquerade", {}), ("masquerade random", {}), ("masquerade fully-random,persistent", {}), ("masquerade to :80-90", None), ("masquerade to :80", {"port": 80}), ("masquerade to :80 random", {"port": 80}),
+        ("tproxy to :80", {"port": 80}), ("tproxy ip6 to [::1]:80", {"family": "ip6", "addr": "::1", "port": 80}), ("tproxy to 127.0.0.1:80", {"addr": "127.0.0.1", "port": 80}),
+    ],
+)  # fmt: skip
+def test_a_translation_leads_to_an_address_a_port_or_both_and_to_nothing_else(rule, listed):
+    assert expressions(rule, table="t") == (unknown(rule) if listed is None else [{rule.split()[0]: listed}])
+    if listed or rule in ("redirect", "masquerade"):
+        assert expressions(f"{rule} drop", table="t") == (unknown(f"{rule} drop") if rule == "dnat ip" else [{rule.split()[0]: listed}, DROP])
+
+
+@pytest.mark.parametrize(
+    ("rule", "listed"),
+    [
+        ("reject", {"reject": None}), ("reject with icmpx port-unreachable", {"reject": {"type": "icmpx", "expr": "port-unreachable"}}), ("reject with icmpv6 type no-route", {"reject": {"type": "icmpv6", "expr": "no-route"}}), ("reject with tcp reset", {"reject": {"type": "tcp reset"}}),
+        ("reject with tcp", None), ("reject with tcp type", None), ("reject with icmp", None), ("log", {"log": {}}), ("log group 3 snaplen 4 queue-threshold 5", {"log": {"group": 3, "snaplen": "4", "queue-threshold": "5"}}), ("log group x", {"log": {"group": "x"}}),
+        ("log group \u0663", {"log": {"group": "\u0663"}}), ("log level warn flags tcp sequence,options", {"log": {"level": "warn", "flags": "tcp"}}), ("log flags ip options", {"log": {"flags": "ip"}}), ("log flags all", {"log": {"flags": "all"}}), ("log prefix", None),
+        ("limit rate 5/second", {"limit": {"rate": 5, "per": "second", "inv": False}}), ("limit rate over 5/day burst 2 packets", {"limit": {"rate": 5, "per": "day", "inv": True, "burst": 2}}), ("limit 5/second", None), ("limit rate 5", None), ("limit rate x/second", None),
+        ("limit rate \u0663/second", None), ("limit rate 5/second burst 7", None), ("limit rate 5/second burst x packets", None), ("limit rate 5/second burst 7 bytes", None), ("dup to 10.0.0.9", {"dup": {"addr": "10.0.0.9"}}), ('dup to 10.0.0.9 device "eth0"', {"dup": {"addr": "10.0.0.9", "dev": "eth0"}}),
+        ("dup 10.0.0.9", None), ("dup to", None), ("queue", {"queue": {"flags": []}}), ("queue num 3", {"queue": {"flags": [], "num": "3"}}), ("queue to 3-5", {"queue": {"flags": [], "num": "3-5"}}), ("queue num 3 bypass", {"queue": {"flags": ["bypass"], "num": "3"}}),
+        ("queue flags bypass,fanout to 1-2", {"queue": {"flags": ["bypass", "fanout"], "num": "1-2"}}), ("queue flags fanout num", None), ("notrack", {"notrack": None}), ('xt match "owner"', {"xt": {"type": "match", "name": "owner"}}), ('xt target "TEE"', {"xt": {"type": "target", "name": "TEE"}}),
+        ('xt ? "TEE"', {"xt": {"type": "target", "name": "TEE"}}), ('xt ? "owner"', {"xt": {"type": "match", "name": "owner"}}), ("xt match", None), ("xt", None),
+    ],
+)  # fmt: skip
+def test_a_statement_takes_its_own_words_and_no_others(rule, listed):
+    if listed is None:
+        assert expressions(rule, table="t") == unknown(rule)
+    else:
+        assert expressions(f"counter name k {rule} drop", table="t") == [{"counter": "k"}, listed, DROP]
+
+
+def field(left, right=1):
+    return match(left, right)
+
+
+@pytest.mark.parametrize(
+    ("rule", "listed"),
+    [
+        ("tcp dport 80", match(DPORT, 80)), ("tcp dport == 80", match(DPORT, 80)), ("tcp dport != 80", match(DPORT, 80, "!=")), ("tcp dport < 80", match(DPORT, 80, "<")), ("tcp dport > 80", match(DPORT, 80, ">")), ("tcp dport <= 80", match(DPORT, 80, "<=")), ("tcp dport >= 80", match(DPORT, 80, ">=")),
+        ("tcp dport 80,90", None), ("tcp dport != 80,90", None), ("tcp dport", None), ("tcp dport ==", None), ("tcp dport !", None), ("tcp", None), ("newer dport 80", None), ("tcp dport http", match(DPORT, "http")), ("tcp dport @s", match(DPORT, "@s")),
+        ("ct state new", match(STATE, "new", "in")), ("ct state new,established", match(STATE, ["new", "established"], "in")), ("ct state == new", match(STATE, "new")), ("ct state != new,established", match(STATE, ["new", "established"], "!=")), ("ct state ! new", match(STATE, "new", "!")),
+        ("ct state { new, established }", match(STATE, {"set": ["new", "established"]}, "in")), ("ct status dnat", match(STATUS, "dnat", "in")), ("ct status ! dnat,snat", match(STATUS, ["dnat", "snat"], "!")), ("ct direction reply", match({"ct": {"key": "direction"}}, "reply")), ("ct mark 1,2", None),
+        ("tcp flags syn", match(FLAGS, "syn", "in")), ("tcp flags syn,ack", match(FLAGS, ["syn", "ack"], "in")), ("tcp flags == syn", match(FLAGS, "syn")), ("tcp flags & syn == syn", match({"&": [FLAGS, "syn"]}, "syn")), ("tcp flags and syn syn", match({"&": [FLAGS, "syn"]}, "syn")),
+        ("tcp flags & (fin | syn or rst) == syn | fin | rst", match({"&": [FLAGS, {"|": ["fin", "syn", "rst"]}]}, {"|": ["syn", "fin", "rst"]})), ("tcp flags & (fin | syn == syn", None), ("tcp flags & (fin) != (syn | fin)", match({"&": [FLAGS, {"|": ["fin"]}]}, {"|": ["syn", "fin"]}, "!=")),
+        ("tcp flags & (fin | syn) == syn,fin", match({"&": [FLAGS, {"|": ["fin", "syn"]}]}, ["syn", "fin"])), ("tcp flags syn / fin,syn", match({"&": [FLAGS, ["fin", "syn"]]}, "syn")), ("tcp flags != syn,fin / fin,syn,rst", match({"&": [FLAGS, ["fin", "syn", "rst"]]}, ["syn", "fin"], "!=")),
+        ("tcp flags syn /", None), ("meta mark & 0x3 != 0x1", match({"&": [MARK, 3]}, 1, "!=")), ("meta mark and 0x3 0x1", match({"&": [MARK, 3]}, 1)), ("meta mark & 0x3 == { 1, 2 }", match({"&": [MARK, 3]}, {"set": [1, 2]})), ("meta mark &", None), ("meta mark 1 | 2", match(MARK, {"|": [1, 2]})),
+        ("ip saddr . tcp dport { 10.0.0.1 . 80 }", match({"concat": [SADDR, DPORT]}, {"set": [{"concat": ["10.0.0.1", 80]}]})), ("ip saddr . ip daddr . tcp dport @s", match({"concat": [SADDR, DADDR, DPORT]}, "@s")), ("ip saddr . 10.0.0.1", None), ("ip saddr .", None),
+        ("ip saddr . tcp dport != { 10.0.0.1 . 80, 10.0.0.2 . 81 }", match({"concat": [SADDR, DPORT]}, {"set": [{"concat": ["10.0.0.1", 80]}, {"concat": ["10.0.0.2", 81]}]}, "!=")), ("tcp dport vmap @m", {"vmap": {"key": DPORT, "data": "@m"}}),
+        ("tcp dport vmap { 80 : accept, 81 : return, 82 : goto c, 83 : continue }", {"vmap": {"key": DPORT, "data": {"set": [[80, {"accept": None}], [81, {"return": None}], [82, {"goto": {"target": "c"}}], [83, {"continue": None}]]}}}), ("tcp dport vmap", None),
+        ("tcp dport { 80, }", match(DPORT, {"set": [80]})), ("tcp dport { 80 81 }", None), ("tcp dport { , }", None), ("tcp dport { 80 : }", None), ("tcp dport { 80 timeout }", None), ("tcp dport {}", match(DPORT, {"set": []})),
+        *[(f"{key} 1", field({"meta": {"key": key}})) for key in ("iif", "oif", "iifname", "oifname", "iiftype", "oiftype", "iifgroup", "oifgroup", "pkttype", "nftrace", "rtclassid", "priority", "skuid", "skgid", "protocol", "nfproto", "l4proto", "mark")],
+        *[(f"{name} x 1", field({"payload": {"protocol": name, "field": "x"}})) for name in ("ip", "ip6", "tcp", "udp", "th", "icmp", "icmpv6", "igmp", "sctp", "dccp", "udplite", "esp", "ah", "comp", "ether", "arp", "vlan", "dst", "frag", "hbh", "mh", "gre")],
+        ("ct reply ip6 saddr ::1", match({"ct": {"key": "saddr", "dir": "reply", "family": "ip6"}}, "::1")), ("ct original saddr 10.0.0.1", match({"ct": {"key": "saddr", "dir": "original"}}, "10.0.0.1")), ("ct original", None), ("ct", None), ("meta", None), ("socket", None), ("fib", None), ("fib saddr", None),
+        ("fib saddr . mark . iif oif 1", field({"fib": {"flags": ["saddr", "mark", "iif"], "result": "oif"}})), ("fib saddr type local", match({"fib": {"flags": ["saddr"], "result": "type"}}, "local")), ("socket transparent 1", field({"socket": {"key": "transparent"}})), ("meta cpu 1", field({"meta": {"key": "cpu"}})),
+        ("numgen inc mod 3 == 1", field({"numgen": {"mode": "inc", "mod": 3, "offset": 0}})), ("numgen inc 3 == 1", None), ("numgen random mod x == 1", None), ("symhash mod 3 1", field({"symhash": {"mod": 3, "offset": 0}})), ("jhash mod 3 1", None),
+        ("jhash ip saddr mod 3 1", field({"jhash": {"mod": 3, "offset": 0}})), ("jhash ip saddr . ip daddr mod 3 seed 0x1 offset 2 1", field({"jhash": {"mod": 3, "offset": 2}})), ("jhash ip saddr . mod 3 1", None), ("numgen inc mod 3 offset x 1", None),
+    ],
+)  # fmt: skip
+def test_a_condition_is_a_field_an_operator_and_values(rule, listed):
+    spaced = re.sub(r" +", " ", re.sub(r"([{}(),|])", r" \1 ", rule)).strip()
+    assert expressions(f"{rule} drop" if listed else rule, table="t") == ([listed, DROP] if listed else unknown(spaced))
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("7", 7), ("007", 7), ('"7"', "7"), ('"10.0.0.0/8"', "10.0.0.0/8"), ('"1-2"', "1-2"), ("0x1F", 31), ("0xg", "0xg"), (f"0x{'f' * 16}", (1 << 64) - 1), (f"0x{'f' * 17}", f"0x{'f' * 17}"), ("9" * 20, int("9" * 20)), ("9" * 21, "9" * 21), ("\u0663", "\u0663"),
+        ("@7", "@7"), ("80-90", {"range": [80, 90]}), ("fd00::1-fd00::9", {"range": ["fd00::1", "fd00::9"]}), ("0x1-0x2", {"range": ["0x1", "0x2"]}), ("a-b-c", "a-b-c"), ("1-", "1-"), ("eth-1", "eth-1"), (f"{'9' * 20}-{'9' * 21}", {"range": [int("9" * 20), "9" * 21]}),
+        ("10.0.0.0/8", {"prefix": {"addr": "10.0.0.0", "len": 8}}), ("fd00::/128", {"prefix": {"addr": "fd00::", "len": 128}}), ("fd00::/1280", "fd00::/1280"), ("10.0.0.0/", "10.0.0.0/"), ("10.0.0.0/255.0.0.0", "10.0.0.0/255.0.0.0"), ("a/\u0663", "a/\u0663"), ("a/b", "a/b"),
+    ],
+)  # fmt: skip
+def test_a_value_is_a_number_a_range_a_prefix_or_its_text(word, value):
+    assert expressions(f"ip saddr {word}", table="t") == [match(SADDR, value)]
+    assert expressions(f"ip saddr {{ {word}, {word} }}", table="t") == [match(SADDR, {"set": [value, value]})]
+    assert expressions(f"ip saddr . ip daddr {{ {word} . {word} }}", table="t") == [match({"concat": [SADDR, DADDR]}, {"set": [{"concat": [value, value]}]})]
