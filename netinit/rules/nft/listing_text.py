@@ -234,8 +234,8 @@ class _TableReader:
             own["prio"] = " ".join(texts[at + 1 :])
         except (ValueError, IndexError):
             raise self._wrong(words[0]) from None
-        devices = [one.text for one in words[: at] if one.is_string or one.kind == "word"][texts.index("hook") + 2 :]
-        own |= {"dev": [one for one in devices if one not in ("device", "devices")]} if devices else {}
+        devices = [one.text for one in words[: at] if one.is_string or one.kind == "word"][texts.index("hook") + 3 :]
+        own |= {"dev": devices} if devices else {}
 
     def _read_set(self, name: str) -> None:
         self._read_elements({**self._place, "name": name}, "set")
@@ -297,9 +297,9 @@ class _RuleReader:
 
     def read(self) -> dict[str, Any]:
         """Return the rule's expressions and comment."""
-        comment = ""
-        if len(self.tokens) > 1 and self.tokens[-2].text == "comment" and self.tokens[-1].is_string:
-            comment, self.tokens = self.tokens[-1].text, self.tokens[:-2]
+        more = {}
+        if [one.text for one in self.tokens[-2:-1]] == ["comment"] and self.tokens[-1].is_string:
+            more, self.tokens = {"comment": self.tokens[-1].text}, self.tokens[:-2]
         found: list[dict[str, Any]] = []
         while self.at < len(self.tokens):
             start = self.at
@@ -308,7 +308,7 @@ class _RuleReader:
             except NotUnderstoodError:
                 found.append({UNKNOWN: " ".join([f'"{one.text}"' if one.is_string else one.text for one in self.tokens[start:]])})
                 break
-        return {"expr": found} | ({"comment": comment} if comment else {})
+        return {"expr": found, **more}
 
     # ---- tokens --------------------------------------------------------------------------------------------------------
 
@@ -347,9 +347,9 @@ class _RuleReader:
         if word in ("jump", "goto"):
             return {self._take(): {"target": self._take()}}
         if word in ("meta", "ct") and self._peek(3 if self._peek(1) in _SIDES else 2) == "set":
-            return self._assignment(word)
+            return self._assignment()
         if word == "mark" and self._peek(1) == "set":
-            return self._assignment("")
+            return self._assignment()
         if word in _PROTOCOLS and self._peek(2) == "set":
             return self._write_field()
         if (word, self._peek(1), self._peek(4)) == ("tcp", "option", "set"):
@@ -372,13 +372,13 @@ class _RuleReader:
         value: Any = {"rt": {"key": self._take()}} if self._skip("rt") else self._scalar(self._take_value())
         return {"mangle": {"key": {"tcp option": option}, "value": value}}
 
-    def _assignment(self, word: str) -> dict[str, Any]:
-        self.at += bool(word)
-        side = {"dir": self._take()} if word == "ct" and self._peek() in _SIDES else {}
+    def _assignment(self) -> dict[str, Any]:
+        whose = self._take() if self._peek() in ("meta", "ct") else "meta"
+        side = {"dir": self._take()} if whose == "ct" and self._peek() in _SIDES else {}
         key = self._take()
         self._expect("set")
         value = self._field() if self._peek() in CHANCES else self._bits()
-        return {"mangle": {"key": {word or "meta": {"key": key, **side}}, "value": value}}
+        return {"mangle": {"key": {whose: {"key": key, **side}}, "value": value}}
 
     def _bits(self, depth: int = 0) -> Any:
         """An expression of marks, which associates to the left."""
@@ -424,7 +424,7 @@ class _RuleReader:
                 raise NotUnderstoodError
             port = rest[1:]
         elif text.count(":") == 1:
-            address, _, port = text.partition(":")
+            address, port = text.split(":")
         if address:
             found["addr"] = address
         if port:

@@ -251,7 +251,7 @@ def test_objects_that_decide_nothing_are_passed_over_with_all_their_braces():
         ("type filter hook input priority 0; policy accept;", {"type": "filter", "hook": "input", "prio": "0", "policy": "accept"}), ("type nat hook output priority dstnat", {"type": "nat", "hook": "output", "prio": "dstnat"}),
         ('type filter hook ingress device "eth0" priority 5; policy drop;', {"type": "filter", "hook": "ingress", "dev": ["eth0"], "prio": "5", "policy": "drop"}),
         ("type filter hook ingress devices = { eth0, eth1 } priority raw - 5;", {"type": "filter", "hook": "ingress", "dev": ["eth0", "eth1"], "prio": "raw - 5"}),
-        ('type filter hook ingress devices = { "device", "devices" } priority 0;', {"type": "filter", "hook": "ingress", "prio": "0", "dev": []}),
+        ('type filter hook ingress devices = { "device", "devices" } priority 0;', {"type": "filter", "hook": "ingress", "prio": "0", "dev": ["device", "devices"]}),
         ('comment "of c"', {}), ("comment 'of", None), ("policy", None), ("policy accept drop", None), ('"policy" accept', None), ('"type" filter hook input priority 0', None), ("type filter", None), ('comment "a" "b"', None), ("comment x", None),
     ],
 )  # fmt: skip
@@ -330,7 +330,7 @@ def test_statements_that_end_or_change_a_packet_are_objects_of_nft_and_the_rest_
     ("rule", "listed"),
     [
         ("dnat to [fd00::1]", {"addr": "fd00::1"}), ("dnat ip6 to [fd00::1]:80", {"family": "ip6", "addr": "fd00::1", "port": 80}), ("dnat to fd00::1", {"addr": "fd00::1"}), ("dnat to 10.0.0.1:80", {"addr": "10.0.0.1", "port": 80}), ("dnat to :80", {"port": 80}),
-        ("dnat to 10.0.0.1:", {"addr": "10.0.0.1"}), ("dnat to [fd00::1]:", {"addr": "fd00::1"}), ("dnat to [fd00::1", None), ("dnat to [fd00::1]80", None), ("dnat to :", None), ("dnat to []", None), ("dnat to 10.0.0.1:http", None), ("dnat to :\u0663", None),
+        ("dnat to 10.0.0.1:", {"addr": "10.0.0.1"}), ("dnat to [fd00::1]:", {"addr": "fd00::1"}), ("dnat to [fd00::1", None), ("dnat to [fd00::1]80", None), ("dnat to [fd00::1]:80]", None), ("dnat to :", None), ("dnat to []", None), ("dnat to 10.0.0.1:http", None), ("dnat to :\u0663", None),
         ("dnat to", None), ("dnat ip", {"family": "ip"}), ("dnat", {}), ("dnat drop", None), ("snat ip drop", None), ("snat to 10.0.0.1 persistent", None), ("snat to 10.0.0.1", {"addr": "10.0.0.1"}), ("dnat to 10.0.0.1 fully-random", None), ("dnat to 10.0.0.1 random", None),
         ("redirect", {}), ("redirect to :80", {"port": 80}), ("redirect to 80", {"port": 80}), ("redirect to 10.0.0.1", None), ("redirect to \u0663", None), ("redirect to :80 persistent", None),
         ("masquerade", {}), ("masquerade random", {}), ("masquerade fully-random,persistent", {}), ("masquerade to :80-90", None), ("masquerade to :80", {"port": 80}), ("masquerade to :80 random", {"port": 80}),
@@ -349,7 +349,7 @@ def test_a_translation_leads_to_an_address_a_port_or_both_and_to_nothing_else(ru
         ("reject", {"reject": None}), ("reject with icmpx port-unreachable", {"reject": {"type": "icmpx", "expr": "port-unreachable"}}), ("reject with icmpv6 type no-route", {"reject": {"type": "icmpv6", "expr": "no-route"}}), ("reject with tcp reset", {"reject": {"type": "tcp reset"}}),
         ("reject with tcp", None), ("reject with tcp type", None), ("reject with icmp", None), ("log", {"log": {}}), ("log group 3 snaplen 4 queue-threshold 5", {"log": {"group": 3, "snaplen": "4", "queue-threshold": "5"}}), ("log group x", {"log": {"group": "x"}}),
         ("log group \u0663", {"log": {"group": "\u0663"}}), ("log level warn flags tcp sequence,options", {"log": {"level": "warn", "flags": "tcp"}}), ("log flags ip options", {"log": {"flags": "ip"}}), ("log flags all", {"log": {"flags": "all"}}), ("log prefix", None),
-        ("limit rate 5/second", {"limit": {"rate": 5, "per": "second", "inv": False}}), ("limit rate over 5/day burst 2 packets", {"limit": {"rate": 5, "per": "day", "inv": True, "burst": 2}}), ("limit 5/second", None), ("limit rate 5", None), ("limit rate x/second", None),
+        ("limit rate 5/second", {"limit": {"rate": 5, "per": "second", "inv": False}}), ("limit rate over 5/day burst 2 packets", {"limit": {"rate": 5, "per": "day", "inv": True, "burst": 2}}), ("limit 5/second", None), ("limit rate 5", None), ("limit rate 5/a/b", {"limit": {"rate": 5, "per": "a/b", "inv": False}}), ("limit rate x/second", None),
         ("limit rate \u0663/second", None), ("limit rate 5/second burst 7", None), ("limit rate 5/second burst x packets", None), ("limit rate 5/second burst 7 bytes", None), ("dup to 10.0.0.9", {"dup": {"addr": "10.0.0.9"}}), ('dup to 10.0.0.9 device "eth0"', {"dup": {"addr": "10.0.0.9", "dev": "eth0"}}),
         ("dup 10.0.0.9", None), ("dup to", None), ("queue", {"queue": {"flags": []}}), ("queue num 3", {"queue": {"flags": [], "num": "3"}}), ("queue to 3-5", {"queue": {"flags": [], "num": "3-5"}}), ("queue num 3 bypass", {"queue": {"flags": ["bypass"], "num": "3"}}),
         ("queue flags bypass,fanout to 1-2", {"queue": {"flags": ["bypass", "fanout"], "num": "1-2"}}), ("queue flags fanout num", None), ("notrack", {"notrack": None}), ('xt match "owner"', {"xt": {"type": "match", "name": "owner"}}), ('xt target "TEE"', {"xt": {"type": "target", "name": "TEE"}}),
