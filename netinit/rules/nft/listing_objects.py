@@ -154,6 +154,8 @@ def _number(value: object, length: int, order: Any) -> bytes:
 
 
 def _address(value: object, length: int) -> bytes:
+    if (":" in str(value)) != (length == IPV6.bits // 8):
+        raise NotUnderstoodError
     try:
         return number_of(str(value)).to_bytes(length, "big")
     except (ValueError, OSError, OverflowError):
@@ -318,7 +320,7 @@ class _RuleEncoder:
             kept = len(self.writer.parts)
             try:
                 self._one(str(kind), body)
-            except (NotUnderstoodError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+            except (NotUnderstoodError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
                 del self.writer.parts[kept:]
                 text = shorten(str(body) if kind == UNKNOWN else _describe_match(item), MAX_SHOWN)
                 if kind == "match":
@@ -529,8 +531,8 @@ class _RuleEncoder:
         if isinstance(body, str):
             self.writer.add(b"objref", (1, 1), (2, _name(body)))
             return
-        packets, octets = ((body or {}).get(name, 0) for name in ("packets", "bytes"))
-        self.writer.add(b"counter", (1, pack(">Q", octets)), (2, pack(">Q", packets)))
+        packets, octets = (_number((body or {}).get(name, 0), 8, NETWORK_ORDER) for name in ("packets", "bytes"))
+        self.writer.add(b"counter", (1, octets), (2, packets))
 
     def redirect(self, body: Any) -> None:
         """A redirection to a port."""
@@ -649,7 +651,7 @@ class _RuleEncoder:
         units = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
         is_packets = "rate_unit" not in body
         self.writer.add(
-            b"limit", (1, pack(">Q", body["rate"])), (2, pack(">Q", units[body["per"]])), (3, body.get("burst", 5)),
+            b"limit", (1, _number(body["rate"], 8, NETWORK_ORDER)), (2, pack(">Q", units[body["per"]])), (3, body.get("burst", 5)),
             (4, 0 if is_packets else 1), (5, int(bool(body.get("inv")))),
         )  # fmt: skip
 
@@ -720,7 +722,7 @@ def _bits_of(value: Any, depth: int = 0) -> tuple[str, int, int]:
         raise NotUnderstoodError
     if not isinstance(value, Mapping):
         return "", 0, int.from_bytes(_number(value, 4, "big"), "big")
-    operator, body = next(iter(value.items()))
+    ((operator, body),) = value.items()
     if operator in ("meta", "ct") and body["key"] == "mark":
         return operator, FULL_MASK, 0
     if operator not in ("&", "|", "^"):
@@ -777,7 +779,7 @@ def read_objects(objects: Sequence[object]) -> tuple[Snapshot, int]:
         reading.add_set(_set(body, are_listed=are_listed, is_filled=is_filled))
     for body in bodies.get("rule", ()):
         family, table = NUMBERS[body["family"]], str(body.get("table", ""))
-        expressions = body.get("expr", ())
+        expressions = body.get("expr")
         if not isinstance(expressions, list):
             raise ParseError(f"{shorten(json.dumps(body), MAX_SHOWN)} is no rule of `nft -j list ruleset`")
         reading.rules.append(
