@@ -216,7 +216,7 @@ def test_a_match_of_which_anything_is_not_understood_is_kept_as_text_and_nothing
         (match({"payload": {"protocol": "icmp", "field": "type"}}, "echo-request"), "icmp type echo-request", 1), (match({"payload": {"protocol": "icmpv6", "field": "type"}}, "echo-reply", "!="), "icmpv6 type != echo-reply", 58), (match({"payload": {"protocol": "tcp", "field": "window"}}, 5, "<"), "tcp window < 5", 6),
         (match({"payload": {"protocol": "udp", "field": "length"}}, 5), "udp length 5", 17), (match({"payload": {"protocol": "sctp", "field": "dport"}}, 5, "=="), "sctp dport 5", 132), (match({"payload": {"protocol": "ip", "field": "dscp"}}, "cs1"), "ip dscp cs1", 0), (match({"payload": {"protocol": "th", "field": "x"}}, 1), "th x 1", 0),
         (match({"meta": {"key": "cpu"}}, 1, "!="), "meta cpu != 1", 0), (match({"ct": {"key": "saddr", "dir": "original", "family": "ip"}}, "10.0.0.1"), "ct original ip saddr 10.0.0.1", 0), (match({"ct": {"key": "saddr", "dir": "reply"}}, "10.0.0.1"), "ct reply saddr 10.0.0.1", 0),
-        (match({"fib": {"flags": "saddr", "result": "oif"}}, 1), "fib saddr oif 1", 0), (match({"fib": {"flags": ["saddr", "iif"], "result": "oif"}}, False), "fib saddr . iif oif False", 0),
+        (match({"fib": {"flags": "saddr", "result": "oif"}}, 1), "fib saddr oif 1", 0), (match({"fib": {"flags": ["saddr", "iif"], "result": "oif"}}, 7), "fib saddr . iif oif 7", 0),
         (match({"payload": {"field": "x"}}, 1), "x 1", 0),
         *[(one, json.dumps(one), 0) for one in (match({"meta": {"key": "cpu"}}, {"set": [1]}), match({"meta": {"key": "cpu"}}, "a\nb"), match({"meta": {"key": "cpu"}}, "ä"), match({"meta": {}}, 1), match({"socket": {"key": "mark"}}, 1), match({}, 1), match("x", 1), {"match": None}, {"match": {"left": MARK}}, match({"fib": {"result": "oif"}}, 1))],
         (match({"payload": {"protocol": "tcp"}}, 1), json.dumps(match({"payload": {"protocol": "tcp"}}, 1)), 6), (match({"payload": {"protocol": "udp", "field": "x"}}, [1]), json.dumps(match({"payload": {"protocol": "udp", "field": "x"}}, [1])), 17),
@@ -429,7 +429,7 @@ def test_as_many_elements_as_are_read_count_those_of_all_sets_and_of_the_rules(m
     listed = {"set": {"family": "ip", "table": "t", "name": "s", "type": "mark", "elem": [1, 2]}}
     assert len(snapshot_of(match(MARK, {"set": [1, 2]}), more=[listed])[0].sets) == 2
     for statements in ([match(MARK, {"set": [1, 2, 3]})], [match(MARK, {"set": [1, 2]}), {"vmap": {"key": MARK, "data": {"set": [[1, {"drop": None}]]}}}]):
-        with pytest.raises(ParseError, match="^its sets and maps have more than 4 elements; list the tables that matter alone$"):
+        with pytest.raises(ParseError, match=r"^its sets and maps have more than 4 elements; list the tables that matter alone$"):
             snapshot_of(*statements, more=[listed])
 
 

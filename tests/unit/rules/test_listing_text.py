@@ -200,7 +200,7 @@ def test_without_its_tables_a_text_has_as_many_lines(text, rest):
 
 
 def test_a_table_that_is_cut_off_is_not_left_out():
-    with pytest.raises(ParseError, match="^line 6: the listing is cut off inside of a table"):
+    with pytest.raises(ParseError, match=r"^line 6: the listing is cut off inside of a table"):
         leave_tables_out("a\ntable ip t {\n}\nb\ntable ip u {\n")
 
 
