@@ -108,7 +108,7 @@ def is_kept_as_text(statement, family="ip"):
         (match(SADDR, "10.0.0.1"), [LOAD_SADDR, ("compare", TEN)]), (match(SADDR, {"range": ["10.0.0.1", "10.0.0.9"]}), [LOAD_SADDR, between(TEN, TEN_TO_NINE)]), (match(DADDR, {"prefix": {"addr": "10.0.0.0", "len": 8}}), [LOAD_DADDR, between(bytes((10, 0, 0, 0)), bytes((10, 255, 255, 255)))]),
         (match({"payload": {"protocol": "ip", "field": "protocol"}}, "udp"), [("load", "payload", 1, 9, 1), ("compare", b"\x11")]), (match({"meta": {"key": "l4proto"}}, "icmpv6"), [("load", "meta", 16), ("compare", b"\x3a")]), (match({"meta": {"key": "l4proto"}}, 132), [("load", "meta", 16), ("compare", b"\x84")]),
         (match(IIFNAME, "lo"), [LOAD_NAME, ("compare", padded("lo"))]), (match(IIFNAME, "e"), [LOAD_NAME, ("compare", padded("e"))]), (match(IIFNAME, "e" * 15, "!="), [LOAD_NAME, ("compare", padded("e" * 15), True)]), (match({"meta": {"key": "oif"}}, "lo"), [("load", "meta", 7), ("compare", padded("lo"))]),
-        (match(IIFNAME, "e\udcff"), [LOAD_NAME, ("compare", b"e\xff".ljust(16, b"\0"))]), (match(IIFNAME, "eth*"), [LOAD_NAME, ("compare", b"eth")]), (match(IIFNAME, "eth*", "!="), [LOAD_NAME, ("compare", b"eth", True)]), (match(IIFNAME, {"set": ["eth*"]}), [LOAD_NAME, ("compare", b"eth")]),
+        (match(IIFNAME, "e\udcff"), [LOAD_NAME, ("compare", b"e\xff".ljust(16, b"\0"))]), (match(IIFNAME, "eth*"), [LOAD_NAME, ("compare", b"eth")]), (match(IIFNAME, "eth*", "!="), [LOAD_NAME, ("compare", b"eth", True)]), (match(IIFNAME, "eX*"), [LOAD_NAME, ("compare", b"eX")]), (match(IIFNAME, {"set": ["eth*"]}), [LOAD_NAME, ("compare", b"eth")]),
         (match(UID, 1000), [LOAD_UID, ("compare", host(1000))]), (match({"meta": {"key": "skgid"}}, "root"), [("load", "meta", 11), ("compare", host(0))]), (match(UID, {"range": [1000, 2000]}), [LOAD_UID, ("swap", 4), between(be32(1000), be32(2000))]), (match(UID, {"range": [7, 7]}, "!="), [LOAD_UID, ("swap", 4), ("compare", be32(7), True)]),
         (match(STATE, "new", "in"), [LOAD_STATE, ("mask", host(8)), ("compare", bytes(4), True)]), (match(STATE, ["new", "established"], "in"), [LOAD_STATE, ("mask", host(10)), ("compare", bytes(4), True)]), (match(STATE, {"set": ["new", "related"]}, "in"), [LOAD_STATE, ("mask", host(12)), ("compare", bytes(4), True)]),
         (match(STATE, "invalid", "!"), [LOAD_STATE, ("mask", host(1)), ("compare", bytes(4))]), (match(STATE, "untracked", "=="), [LOAD_STATE, ("compare", host(64))]), (match(STATE, "new", "!="), [LOAD_STATE, ("compare", host(8), True)]), (match(STATE, 8), [LOAD_STATE, ("compare", host(8))]),
@@ -190,7 +190,7 @@ def test_sets_of_rules_are_numbered_behind_those_that_are_listed():
         *[match(MARK, value) for value in (-1, 1 << 32, "x", "", None, True, False, 1.5, {}, {"range": [5, 6]}, {"range": [6, 5]}, {"prefix": {"addr": "0.0.0.5", "len": 32}}, {"set": []}, [], "eth*", {"elem": 5}, {"elem": {}})],
         *[match(MARK, 5, op) for op in ("<", ">", "<=", ">=", "!", "newer", None)],
         *[match(DPORT, value) for value in (65536, -1, "http", True, {"range": [90, 80]}, {"range": [80]}, {"range": [80, 81, 82]}, {"range": 80}, {"range": [80, 65536]}, {"prefix": {"addr": "0.0.0.80", "len": 32}}, {"set": [80, "x"]})],
-        match(DPORT, 0, "<"), match(DPORT, 65535, ">"), match(DPORT, [80, 90], "<"), match(DPORT, {"range": [80, 90]}, ">"), match(DPORT, 80, "in "), match(DPORT, "@s", "<"), match(DPORT, "@s", "!"), match({"&": [MARK, 255]}, "@s"),
+        match(DPORT, 0, "<"), match(DPORT, 65535, ">"), match(DPORT, 65536, "<"), match(DPORT, "x", "<"), match({"concat": [UID, MARK]}, {"concat": [{"range": [1, 5]}, 1]}), match({"concat": [UID, IIFNAME]}, {"set": [{"concat": [1, "lo*"]}]}), match(DPORT, [80, 90], "<"), match(DPORT, {"range": [80, 90]}, ">"), match(DPORT, 80, "in "), match(DPORT, "@s", "<"), match(DPORT, "@s", "!"), match({"&": [MARK, 255]}, "@s"),
         *[match(SADDR, value) for value in ("fd00::1", "10.0.0.256", "x", 1 << 33, {"prefix": {"addr": "10.0.0.0", "len": 33}}, {"prefix": {"addr": "fd00::", "len": 8}}, {"prefix": {"addr": "10.0.0.0"}}, {"prefix": 8}, {"range": ["10.0.0.9", "10.0.0.1"]}, {"range": ["10.0.0.1", "::1"]})],
         *[match(IIFNAME, value) for value in ("", "e" * 16, 5, "*", {"set": ["eth*", "lo"]}, {"set": ["lo", "eth*"]}, {"range": [5, 6]})], match(IIFNAME, "eth*", "<"), *[match(UID, value) for value in ("alice", 1 << 32, {"range": [5, 1]}, {"range": ["root", "daemon"]})],
         *[match({"meta": {"key": "l4proto"}}, value) for value in ("newer", 256, -1, None)], *[match(STATE, value, op) for value, op in ((["new", "related"], "=="), (["new", "related"], "!="), ("newer", "in"), ([], "in"), ({"range": [1, 2]}, "in"), ({"range": [1, 1]}, "=="))],
@@ -274,7 +274,8 @@ def change(mask, xor, *, source=LOAD_MARK, store=False):
         (mangle({"ct": {"key": "zone"}}, 5), [put(pack("=H", 5)), add("ct", (4, 1), (2, 17))]), (mangle({"ct": {"key": "zone", "dir": "original"}}, 5), [put(pack("=H", 5)), add("ct", (4, 1), (2, 17), (3, b"\0"))]), (mangle({"ct": {"key": "zone", "dir": "reply"}}, 5), [put(pack("=H", 5)), add("ct", (4, 1), (2, 17), (3, b"\1"))]),
         (mangle({"meta": {"key": "priority"}}, "x"), [put(bytes(4)), add("meta", (2, 2), (3, 1))]), (mangle({"meta": {"key": "nftrace"}}, 1), [put(bytes(4)), add("meta", (2, 12), (3, 1))]), (mangle({"tcp option": {"name": "maxseg", "field": "size"}}, {"rt": {"key": "mtu"}}), [add("exthdr", (7, 1))]),
         (mangle({"payload": {"protocol": "ip", "field": "ttl"}}, 64), [put(b"\x40"), add("payload", (2, 1), (3, 8), (4, 1), (5, 1))]), (mangle({"payload": {"protocol": "ip6", "field": "hoplimit"}}, 64), [put(b"\x40"), add("payload", (2, 1), (3, 7), (4, 1), (5, 1))]), (mangle({"payload": {"protocol": "ip", "field": "dscp"}}, "cs1"), [put(b"\0"), add("payload", (2, 1), (3, 1), (4, 1), (5, 1))]),
-        (mangle({"payload": {"protocol": "ip6", "field": "ecn"}}, "ce"), [put(b"\0"), add("payload", (2, 1), (3, 0), (4, 1), (5, 1))]), (mangle(DPORT, 80), [*IS_TCP, put(port(80)), add("payload", (2, 2), (3, 2), (4, 2), (5, 1))]), (mangle(DADDR, "10.0.0.1"), [put(TEN), add("payload", (2, 1), (3, 16), (4, 4), (5, 1))]), (mangle(SADDR, {"range": ["10.0.0.1", "10.0.0.9"]}), [put(TEN), add("payload", (2, 1), (3, 12), (4, 4), (5, 1))]),
+        (mangle({"payload": {"protocol": "ip6", "field": "ecn"}}, "ce"), [put(b"\0"), add("payload", (2, 1), (3, 0), (4, 1), (5, 1))]), (mangle(DPORT, 80), [*IS_TCP, put(port(80)), add("payload", (2, 2), (3, 2), (4, 2), (5, 1))]), (mangle(DADDR, "10.0.0.1"), [put(TEN), add("payload", (2, 1), (3, 16), (4, 4), (5, 1))]),
+        (mangle(MARK, 1 << 31), [put(host(1 << 31)), ("store", False)]), (mangle(MARK, {"|": [MARK, 1 << 31]}), change((1 << 31) - 1, 1 << 31)),
         ({"queue": None}, [add("queue", (1, port(0)))]), ({"queue": {"num": 3}}, [add("queue", (1, port(3)))]), ({"queue": {"num": "3-5", "flags": []}}, [add("queue", (1, port(3)))]), ({"log": None}, [add("log")]), ({"log": {}}, [add("log")]), ({"log": {"prefix": "a\udcffb"}}, [add("log", (2, b"a\xffb\0"))]), ({"log": {"group": 3}}, [add("log", (1, port(3)))]),
         ({"log": {"group": 3, "prefix": "x"}}, [add("log", (2, b"x\0"), (1, port(3)))]), ({"log": {"level": "warn"}}, [add("log", (3, 0))]), ({"log": {"group": 3, "snaplen": 4}}, [add("log", (1, port(3)), (3, 0))]),
         ({"limit": {"rate": 5, "per": "second"}}, [add("limit", (1, pack(">Q", 5)), (2, pack(">Q", 1)), (3, 5), (4, 0), (5, 0))]), ({"limit": {"rate": 1, "per": "minute", "burst": 7, "inv": True}}, [add("limit", (1, pack(">Q", 1)), (2, pack(">Q", 60)), (3, 7), (4, 0), (5, 1))]), ({"limit": {"rate": 1, "per": "hour", "inv": False}}, [add("limit", (1, pack(">Q", 1)), (2, pack(">Q", 3600)), (3, 5), (4, 0), (5, 0))]),
@@ -310,6 +311,7 @@ def test_a_statement_is_of_the_family_that_it_or_its_table_or_its_address_names(
         {"redirect": {}}, {"redirect": None}, {"redirect": {"port": 65536}}, {"redirect": {"port": 80, "flags": "random"}}, {"redirect": {"port": {"range": [80, 90]}}}, {"dnat": {"addr": "10.0.0.1", "flags": "random"}}, {"dnat": {"addr": "x"}}, {"dnat": {"addr": "::1"}}, {"dnat": {"port": 65536}}, {"snat": None}, {"dnat": {"addr": "10.0.0.1", "port": "http"}},
         {"tproxy": {}}, {"tproxy": {"port": "x"}}, {"tproxy": {"port": 9, "addr": "x"}}, {"tproxy": None}, {"reject": {"type": "newer"}}, {"reject": {"type": "icmp", "expr": "newer"}}, {"reject": {"type": "icmp", "expr": 256}}, {"queue": {"num": "x"}}, {"queue": {"num": 65536}}, {"queue": {"num": "-1"}}, {"log": {"group": "x"}}, {"log": {"group": 65536}}, {"log": 5},
         {"limit": {"rate": 5}}, {"limit": {"per": "second"}}, {"limit": {"rate": 5, "per": "fortnight"}}, {"limit": None}, {"counter": 5}, {"counter": {"packets": "x"}}, {"jump": {}}, {"jump": None}, {"goto": "d"}, {"dup": None}, {"dup": {"addr": "x"}}, {"xt": 5},
+        mangle(SADDR, {"range": ["10.0.0.1", "10.0.0.9"]}), mangle(MARK, 1 << 32), mangle(MARK, {"|": [MARK, 1 << 32]}), mangle(MARK, {"&": [MARK, 1 << 32]}), mangle({"meta": {"key": "mark"}, "ct": {"key": "mark"}}, 1),
         mangle(MARK, "x"), mangle(MARK, -1), mangle(MARK, {"+": [MARK, 1]}), mangle(MARK, {"&": [MARK, "x"]}), mangle(MARK, {"|": [1, MARK]}), mangle(MARK, {"meta": {"key": "priority"}}), mangle(MARK, {"ct": {"key": "state"}}), mangle(MARK, {}), mangle(MARK, {"&": []}), mangle(MARK, {"numgen": {"mode": "x", "mod": 3}}), mangle({"meta": {"key": "cpu"}}, 1), mangle({"ct": {"key": "state"}}, 1), mangle({"ct": {"key": "label"}}, 1),
         mangle({"ct": {"key": "priority"}}, 1), mangle({"ct": {"key": "zone"}}, 65536), mangle({"ct": {"key": "zone", "dir": "x"}}, 5), mangle({"meta": {"key": "zone"}}, 5), mangle({}, 1), mangle({"meta": {}}, 1), {"mangle": {"key": MARK}}, {"mangle": {"value": 1}}, {"mangle": None},
         mangle({"payload": {"protocol": "ip", "field": "id"}}, 1), mangle({"payload": {"protocol": "ip"}}, 1), mangle({"payload": {"protocol": "ip", "field": "ttl"}}, 256), mangle(DPORT, "x"), mangle({"payload": {"protocol": "ip6", "field": "ttl"}}, 64), mangle({"payload": {"protocol": "tcp", "field": "dscp"}}, 4),
@@ -367,6 +369,23 @@ def test_a_map_of_verdicts_of_a_rule_is_a_set_with_verdicts():
 def test_a_set_has_the_length_of_its_keys_and_the_flags_that_its_elements_show(body, kinds, flags):
     (found,) = read_objects([{"set": {"family": "ip", "table": "t", "name": "s", **body}}])[0].sets
     assert (found.name, found.key_length, found.flags, found.is_complete, len(found.elements)) == ("s", kinds, flags, True, 1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"type": "ifname", "elem": {"unknown": "x"}}, {"type": "ifname", "elem": "lo"}, {"type": "mark", "elem": 5}, {"type": "mark", "map": "ipv4_addr", "elem": [1]}, {"type": "mark", "map": "verdict", "elem": [1]}, {"type": "mark", "elem": [1, "x"]}, {"type": [], "elem": [1]}, {"type": {}, "elem": [1]},
+        {"type": None, "elem": [1]}, {"type": "ifname", "elem": ["lo*"]}, {"type": "mark", "elem": [{"elem": {"val": 1, "newer": 1}}]}, {"type": "mark", "elem": [{"elem": {}}]}, {"type": "mark", "elem": [[1, {"drop": None}]]}, {"type": ["mark", "mark"], "elem": [1]}, {"type": "mark", "elem": [{"concat": [1, 1]}]},
+    ],
+)  # fmt: skip
+def test_a_set_of_which_anything_is_not_understood_is_there_without_elements(body):
+    (found,) = read_objects([{"map" if "map" in body else "set": {"family": "ip", "table": "t", "name": "s", "flags": ["dynamic"], **body}}])[0].sets
+    assert found == NftSet(family=IP, table="t", name="s", flags=SET_DYNAMIC | (SET_MAP if "map" in body else 0), is_complete=False)
+
+
+def test_a_chain_whose_priority_is_not_listed_has_none_added_to_it():
+    (found,) = read_objects([{"chain": {"family": "ip", "table": "t", "name": "c", "hook": "input"}}])[0].chains
+    assert (found.hook, found.priority, found.policy, found.kind) == (1, 0, 1, "")
 
 
 @pytest.mark.parametrize("kind", ["set", "map"])
