@@ -852,13 +852,10 @@ def _set(body: Mapping[str, Any], *, are_listed: bool, is_filled: bool = False) 
     types = body.get("type")
     names = types if isinstance(types, list) else [types]
     elements = body.get("elem", [])
-    try:
-        kinds = [_SET_TYPES[one] for one in names]  # a TypeError for `typeof`, of which the length is not listed
-        if not are_listed or not isinstance(elements, list) or data not in (None, "verdict"):
-            raise NotUnderstoodError
-        found, ranged = _elements_of(elements, kinds, verdicts=data == "verdict")
-        length = kinds[0][0] if len(kinds) == 1 else sum(-(-size // WORD) * WORD for size, _ in kinds)
-        return _settled_set(family, table, name, flags, length, found, ranged)
-    except (NotUnderstoodError, KeyError, TypeError, ValueError, AttributeError):
-        return NftSet(family=family, table=table, name=name, flags=flags, is_complete=False)
-
+    if are_listed and isinstance(elements, list) and data in (None, "verdict"):
+        with suppress(NotUnderstoodError, KeyError, TypeError, ValueError, AttributeError):
+            kinds = [_SET_TYPES[one] for one in names]  # a TypeError for `typeof`, of which the length is not listed
+            found, ranged = _elements_of(elements, kinds, verdicts=data == "verdict")
+            length = kinds[0][0] if len(kinds) == 1 else sum(-(-size // WORD) * WORD for size, _ in kinds)
+            return _settled_set(family, table, name, flags, length, found, ranged)
+    return NftSet(family=family, table=table, name=name, flags=flags, is_complete=False)

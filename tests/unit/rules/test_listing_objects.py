@@ -375,7 +375,7 @@ def test_a_set_has_the_length_of_its_keys_and_the_flags_that_its_elements_show(b
     "body",
     [
         {"type": "ifname", "elem": {"unknown": "x"}}, {"type": "ifname", "elem": "lo"}, {"type": "mark", "elem": 5}, {"type": "mark", "map": "ipv4_addr", "elem": [1]}, {"type": "mark", "map": "verdict", "elem": [1]}, {"type": "mark", "elem": [1, "x"]}, {"type": [], "elem": [1]}, {"type": {}, "elem": [1]},
-        {"type": None, "elem": [1]}, {"type": "ifname", "elem": ["lo*"]}, {"type": "mark", "elem": [{"elem": {"val": 1, "newer": 1}}]}, {"type": "mark", "elem": [{"elem": {}}]}, {"type": "mark", "elem": [[1, {"drop": None}]]}, {"type": ["mark", "mark"], "elem": [1]}, {"type": "mark", "elem": [{"concat": [1, 1]}]},
+        {"type": None, "elem": [1]}, {"type": "ifname", "elem": ["lo*"]}, {"type": "mark", "elem": [{"elem": {"val": 1, "newer": 1}}]}, {"type": "mark", "elem": [{"elem": {}}]}, {"type": "mark", "elem": [[1, {"drop": None}]]}, {"type": ["mark", "mark"], "elem": [1]}, {"type": "mark", "elem": [{"concat": [1, 1]}]}, {"type": "mark", "map": "verdict", "elem": [[1, "drop"]]}, {"type": "mark", "map": "verdict", "elem": [[1, {"newer": None}]]}, {"type": ["mark", "newer"], "elem": []}, {"type": [[]], "elem": [1]},
     ],
 )  # fmt: skip
 def test_a_set_of_which_anything_is_not_understood_is_there_without_elements(body):

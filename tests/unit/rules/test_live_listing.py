@@ -19,7 +19,7 @@ from netinit.rules.live_listing import list_snapshot, name_sets, write_live
 from netinit.rules.marking_targets import LogTarget
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.foreign import InSet
-from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Port, Protocol, Source
 from netinit.rules.model import Rule
 from netinit.rules.numbers import NF_ACCEPT, NF_DROP
 from netinit.rules.rule_builder import RuleBuilder, be32, expression
@@ -175,11 +175,23 @@ def test_a_rule_that_is_several_of_iptables_is_written_as_one_that_equals_none_o
     [
         ((Protocol(name="tcp"), Destination(networks=NETWORKS)), "-p tcp -d 10.0.0.0/8 | -d 192.0.2.1/32 -j RETURN"), ((Port(protocol="tcp", ports=(80, 81)), Port(protocol="tcp", ports=(90,), source=True)), "-p tcp -m tcp --dport 80 | -m tcp --dport 81 -m tcp --sport 90 -j RETURN"),
         ((InInterface(names=("lo", "a b")), Destination(networks=NETWORKS)), '-i lo | -i "a b" -d 10.0.0.0/8 | -d 192.0.2.1/32 -j RETURN'), ((Destination(networks=NETWORKS[:1]),), "-d 10.0.0.0/8 -j RETURN"),
+        ((Destination(networks=NETWORKS), Source(networks=(Network.parse("0.0.0.0/0"),))), "-d 10.0.0.0/8 | -d 192.0.2.1/32 -j RETURN"),
     ],
 )  # fmt: skip
 def test_lists_of_nf_tables_are_alternatives_and_a_protocol_stands_there_once(matches, text):
     assert str(live(*matches)) == text
     assert str(live(*matches, comment="why")) == (text if " | " in text else text.replace(" -j", ' -m comment --comment "why" -j'))
+
+
+def test_alternatives_of_ipv6_end_with_its_target():
+    networks = tuple(map(Network.parse, ("fd00::/8", "::1/128")))
+    text = write_live(Rule(matches=(Destination(networks=networks),), target=Reject(), families=(IPV6,)), IPV6)
+    assert text == "-d fd00::/8 | -d ::1/128 -j REJECT --reject-with icmp6-port-unreachable"
+
+
+def test_a_number_of_a_set_has_sixteen_bits():
+    kept = ("set", 4, struct.pack("=HBB", 65535, 1, 0))
+    assert str(live(UnknownMatch(text="-m set", kept=kept), sets={65535: "theirs"})) == "-m set --match-set theirs dst -j RETURN"
 
 
 def test_a_rule_without_a_target_ends_behind_its_alternatives():
@@ -191,7 +203,7 @@ IN_A_SET = struct.pack("=HBB", 7, 1, 0)
 
 @pytest.mark.parametrize(
     "kept",
-    [("set", 0, IN_A_SET), ("sets", 4, IN_A_SET), ("set", 4, IN_A_SET[:3]), ("set", 4, b""), ("set", 4, struct.pack("=HBB", 7, 0, 0)), ("set", 4, struct.pack("=HBB", 7, 7, 0)), ("set", 4, IN_A_SET + b"\0\1")],
+    [("set", 0, IN_A_SET), ("sets", 4, IN_A_SET), ("set", 4, IN_A_SET[:3]), ("set", 4, b""), ("set", 4, struct.pack("=HBB", 7, 0, 0)), ("set", 4, struct.pack("=HBB", 7, 7, 0)), ("set", 4, IN_A_SET + b"\0\1"), ("set", 4, IN_A_SET + b"X")],
 )  # fmt: skip
 def test_a_match_that_is_no_plain_lookup_in_a_set_of_addresses_gets_no_name(kept):
     assert str(live(UnknownMatch(text="-m set", kept=kept), sets={7: "theirs"})) == "-m set [...] -j RETURN"
@@ -210,7 +222,7 @@ def test_a_lookup_names_the_side_of_each_dimension(revision, dimensions, flags, 
 @pytest.mark.parametrize(
     ("match", "text"),
     [
-        (UnknownMatch(text="meta 3 == 01"), "[meta 3 == 01]"), (UnknownMatch(text="-m owner", kept=("owner", 1, b"")), "-m owner [...]"), (UnknownMatch(text="-m set --match-set a dst"), "-m set --match-set a dst"),
+        (UnknownMatch(text="meta 3 == 01 X"), "[meta 3 == 01 X]"), (UnknownMatch(text="-m owner", kept=("owner", 1, b"")), "-m owner [...]"), (UnknownMatch(text="-m set --match-set a dst"), "-m set --match-set a dst"),
         (UnknownMatch(text="say \"it's\\n\"\n\x7f"), "[say ?it?s?n???]"), (UnknownMatch(text='-m "x', kept=("x", 1, b"")), "-m ?x [...]"), (InSet(text="tcp dport in 's'", alternatives=()), "[tcp dport in ?s?]"),
         (UnknownMatch(text="-m set --match-set a dst", kept=("set", 1, b"")), "-m set --match-set a dst [...]"), (InInterface(names=("a-b_c.d:e@f/g+",)), "-i a-b_c.d:e@f/g+"), (InInterface(names=("a'b",)), '-i "a\\\'b"'),
         (InInterface(names=("ä",)), '-i "ä"'), (InInterface(names=("-x",)), '-i "-x"'), (InInterface(names=("x-",)), "-i x-"),

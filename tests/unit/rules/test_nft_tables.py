@@ -177,6 +177,18 @@ def test_a_condition_on_the_family_is_encoded_since_both_reach_the_tables():
     assert len(split_attributes(rules[0])) + 2 == len(split_attributes(rules[1]))
 
 
+def test_a_rejection_is_encoded_with_the_code_of_its_family():
+    assert [encode(target=Reject(), families=families).chains["output"][0].endswith(expression(b"reject", (1, 0), (2, code))) for families, code in ((FOUR, b"\3"), (SIX, b"\4"))] == [True, True]
+
+
+def test_lists_are_sets_of_the_table_that_are_numbered_through_all_its_chains():
+    chains = [Chain(name=name, rules=(Rule(matches=(Port(protocol="tcp", ports=ports),), target=Accept()),)) for name, ports in (("OUTPUT", (80, 81)), ("PREROUTING", (80, 82)))]
+    table = encode_steps(plan_steps(Table(name="filter", chains=tuple(chains))))
+    assert [(one.name, one.key_length, len(one.elements)) for one in table.sets] == [("__set0", 2, 2), ("__set1", 2, 2)]
+    assert [name in rules[0] for name in (b"__set0\0", b"__set1\0") for rules in table.chains.values()] == [True, False, False, True]
+    assert encode().sets == ()
+
+
 def a_set(name, *elements, **more):
     return EncodedSet(name=name, flags=3, key_type=13, key_length=2, elements=elements).replace(**more)
 
