@@ -849,7 +849,7 @@ def _set(body: Mapping[str, Any], *, are_listed: bool, is_filled: bool = False) 
     listed = body.get("flags")
     is_dynamic = is_filled or (isinstance(listed, list) and "dynamic" in listed)
     flags = (SET_MAP if data is not None else 0) | (SET_DYNAMIC if is_dynamic else 0)
-    types = body.get("type")
+    types: Any = body.get("type")
     names = types if isinstance(types, list) else [types]
     elements = body.get("elem", [])
     if are_listed and isinstance(elements, list) and data in (None, "verdict"):
