@@ -57,6 +57,7 @@ def match(left, right, op="=="):
 def test_a_statement_is_the_object_that_nft_prints_of_it(text, statement):
     *_, one = read_listing(f'table ip t {{\n\tchain c {{\n\t\t{text} comment "why"\n\t}}\n}}\n')
     assert one == {"rule": {"family": "ip", "table": "t", "chain": "c", "expr": [statement], "comment": "why"}}
+    assert expressions(f"counter name k {text}", table="t") == [{"counter": "k"}, statement]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_tables_sets_maps_and_chains_are_the_objects_that_nft_prints_of_them():
         ("table ip t {\n\tchains c {\n\t}\n}\n", "line 2: 'chains' has no place there in a listing of nft"), ('table ip t {\n\t"chain" c {\n\t}\n}\n', "line 2: 'chain' has no place there in a listing of nft"),
         ("table ip t {\n\tchain c\n\t{\n\t}\n}\n", "line 2: '\\n' has no place there in a listing of nft"), ('table ip t {\n\n\tset s "{"\n}\n', "line 3: '{' has no place there in a listing of nft"),
         ("table ip t {\n\tmap m }\n\t}\n}\n", "line 2: '}' has no place there in a listing of nft"), ("\n\ntable ip t { chain }", "line 3: '' has no place there in a listing of nft"),
-        ("table ip t { flags dormant; comment }", "line 1: '' has no place there in a listing of nft"), ("table ip t {\n\tcounter k\n}\n", "line 2: '\\n' has no place there in a listing of nft"),
+        ("table ip t { flags dormant; comment }", "line 1: '' has no place there in a listing of nft"), ("table ip t {\n\tcomment }", "line 2: '' has no place there in a listing of nft"), ("table ip t {\n\tcounter k\n}\n", "line 2: '\\n' has no place there in a listing of nft"),
         ("table ip t {\n\tcounter }", "line 2: '}' has no place there in a listing of nft"), ('table ip t {\n\tchain c {\n\t\taccept\n\t}\n\t"}"\n}\n', "line 5: '}' has no place there in a listing of nft"), ("table ip t {\n\n\t{ }\n}\n", "line 3: '{' has no place there in a listing of nft"), ("table ip t {\n\tchain c {\n\t\ttype filter hook\n\t}\n}\n", "line 3: 'type' has no place there in a listing of nft"),
         ("table ip t {\n\tchain c {\n\t\ttype filter hook input policy accept;\n\t}\n}\n", "line 3: 'type' has no place there in a listing of nft"), ("table ip t {\n\t# match owner\n}\n", "line 2: 'xt' has no place there in a listing of nft"),
         ("table ip t {\n\tchain c {\n\t\ttype filter hook input priority 0; policy accept;\n\t\ta; b; c\n\t}\n\tx\n}\n", "line 6: 'x' has no place there in a listing of nft"),
@@ -399,7 +400,7 @@ def test_a_condition_is_a_field_an_operator_and_values(rule, listed):
     ("word", "value"),
     [
         ("7", 7), ("007", 7), ('"7"', "7"), ('"10.0.0.0/8"', "10.0.0.0/8"), ('"1-2"', "1-2"), ("0x1F", 31), ("0xg", "0xg"), (f"0x{'f' * 16}", (1 << 64) - 1), (f"0x{'f' * 17}", f"0x{'f' * 17}"), ("9" * 20, int("9" * 20)), ("9" * 21, "9" * 21), ("\u0663", "\u0663"),
-        ("@7", "@7"), ("80-90", {"range": [80, 90]}), ("fd00::1-fd00::9", {"range": ["fd00::1", "fd00::9"]}), ("0x1-0x2", {"range": ["0x1", "0x2"]}), ("a-b-c", "a-b-c"), ("1-", "1-"), ("eth-1", "eth-1"), (f"{'9' * 20}-{'9' * 21}", {"range": [int("9" * 20), "9" * 21]}),
+        ("@7", "@7"), ("@nets/24", "@nets/24"), ("80-90", {"range": [80, 90]}), ("fd00::1-fd00::9", {"range": ["fd00::1", "fd00::9"]}), ("0x1-0x2", {"range": ["0x1", "0x2"]}), ("a-b-c", "a-b-c"), ("1-", "1-"), ("eth-1", "eth-1"), (f"{'9' * 20}-{'9' * 21}", {"range": [int("9" * 20), "9" * 21]}),
         ("10.0.0.0/8", {"prefix": {"addr": "10.0.0.0", "len": 8}}), ("fd00::/128", {"prefix": {"addr": "fd00::", "len": 128}}), ("fd00::/1280", "fd00::/1280"), ("10.0.0.0/", "10.0.0.0/"), ("10.0.0.0/255.0.0.0", "10.0.0.0/255.0.0.0"), ("a/\u0663", "a/\u0663"), ("a/b", "a/b"), ("10.0.0.0/8/9", "10.0.0.0/8/9"),
     ],
 )  # fmt: skip
