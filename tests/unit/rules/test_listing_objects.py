@@ -504,3 +504,8 @@ def test_an_object_with_anything_else_in_it_is_read_or_refused():
                 read_objects([other])
             except ParseError as error:
                 assert str(error).endswith(("is no object of `nft -j list ruleset`", "is no priority of a chain"))
+
+
+def test_a_priority_that_is_none_is_refused_with_its_hook():
+    with pytest.raises(ParseError, match=r"^hook input: newer is no priority of a chain$"):
+        read_objects([{"chain": {"family": "ip", "table": "t", "name": "c", "hook": "input", "prio": "newer"}}])
