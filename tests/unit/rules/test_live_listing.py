@@ -183,10 +183,10 @@ def test_lists_of_nf_tables_are_alternatives_and_a_protocol_stands_there_once(ma
     assert str(live(*matches, comment="why")) == (text if " | " in text else text.replace(" -j", ' -m comment --comment "why" -j'))
 
 
-def test_alternatives_of_ipv6_end_with_its_target():
-    networks = tuple(map(Network.parse, ("fd00::/8", "::1/128")))
-    text = write_live(Rule(matches=(Destination(networks=networks),), target=Reject(), families=(IPV6,)), IPV6)
-    assert text == "-d fd00::/8 | -d ::1/128 -j REJECT --reject-with icmp6-port-unreachable"
+def test_alternatives_end_with_the_target_of_their_family():
+    for family, networks, answer in ((IPV4, ("10.0.0.0/8", "192.0.2.1/32"), "icmp-port-unreachable"), (IPV6, ("fd00::/8", "::1/128"), "icmp6-port-unreachable")):
+        text = write_live(Rule(matches=(Destination(networks=tuple(map(Network.parse, networks))),), target=Reject(), families=(family,)), family)
+        assert text == f"-d {networks[0]} | -d {networks[1]} -j REJECT --reject-with {answer}"
 
 
 def test_a_number_of_a_set_has_sixteen_bits():
