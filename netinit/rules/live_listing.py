@@ -103,15 +103,13 @@ def _show_match(match: Match) -> Match:
             return match
         return UnknownMatch(text=f"{_bare(match.text)} [...]" if match.kept else f"[{_bare(match.text)}]")
     if isinstance(match, InterfaceMatch):
-        names = tuple([_quote_name(one) for one in match.names])
-        return match if names == match.names else match.replace(names=names)
+        return match.replace(names=tuple([_quote_name(one) for one in match.names]))
     return match
 
 
 def _show_target(target: Target) -> Target:
     if isinstance(target, Jump):
-        name = _quote_name(target.chain)
-        return target if name == target.chain else target.replace(chain=name)
+        return target.replace(chain=_quote_name(target.chain))
     if isinstance(target, ForeignTarget) and target.text:
         plain = all(letter.isalnum() or letter in OF_TARGET for letter in target.text)
         return target.replace(text=f"{target.text} [...]" if plain else f"[{_bare(target.text)}]")

@@ -20,7 +20,7 @@ from netinit.base.records import Record
 from netinit.rules import model
 from netinit.rules.matches import Match
 from netinit.rules.matches.packet import AddressMatch, InterfaceMatch
-from netinit.rules.model import BUILTIN_CHAINS, NAT, PREROUTING, PRIORITIES, TABLES, Plan, Rule, Table, expected_base
+from netinit.rules.model import NAT, PREROUTING, PRIORITIES, TABLES, Plan, Rule, Table, expected_base
 from netinit.rules.rule_builder import ANONYMOUS, EncodedSet, RuleBuilder, settle
 from netinit.rules.targets import Jump, Return, Target, format_chain
 
@@ -164,8 +164,7 @@ def model_name(chain: str) -> str:
     """Return the model's name for a chain of ours."""
     if chain == format_chain(model.ISTIO_PRERT):
         return model.ISTIO_PRERT
-    upper = chain.upper()
-    return upper if upper in BUILTIN_CHAINS else upper.replace("-", "_")
+    return chain.upper().replace("-", "_")
 
 
 def render_tables(written: Written) -> str:

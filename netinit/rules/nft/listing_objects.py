@@ -45,7 +45,6 @@ HOOKS = {
     "prerouting": 0, "input": 1, "forward": 2, "output": 3, "postrouting": 4,
 }  # NF_INET_*  # fmt: skip
 DEVICE_HOOKS = {("inet", "ingress"): 5, ("netdev", "ingress"): 0, ("netdev", "egress"): 1}
-MAX_SHOWN = 120  # characters of what is not understood
 MAX_ELEMENTS = 100_000  # of all sets and maps of a dump
 MAX_DEPTH = 8  # of nested operators
 NO_FAMILY, NO_PROTOCOL = None, ""
@@ -126,7 +125,7 @@ def _describe_match(item: Any) -> str:
     """A statement as nft lists it, if it is a match of one field whose words are known; else its JSON."""
     try:
         body = item["match"]
-        ((what, left),), right, op = body["left"].items(), body["right"], body.get("op", "==")
+        ((what, left),), right, op = body["left"].items(), body["right"], body.get("op")
         words = [str(left.get(name, "")) for name in _FIELD_WORDS[what][:-1]] + [str(left[_FIELD_WORDS[what][-1]])]
         if what == "fib":
             words[0] = left["flags"] if isinstance(left["flags"], str) else " . ".join(left["flags"])
@@ -148,12 +147,14 @@ def _number(value: object, length: int, order: Any) -> bytes:
             value = int(value, 0)
         except ValueError:
             raise NotUnderstoodError from None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 8 * length:
+    if type(value) is not int or not 0 <= value < 1 << 8 * length:  # no bool
         raise NotUnderstoodError
     return value.to_bytes(length, order)
 
 
 def _address(value: object, length: int) -> bytes:
+    if (":" in str(value)) != (8 * length == IPV6.bits):
+        raise NotUnderstoodError
     try:
         return number_of(str(value)).to_bytes(length, "big")
     except (ValueError, OSError, OverflowError):
@@ -170,7 +171,7 @@ def _protocol(value: object, length: int) -> bytes:
 
 def _interface(value: object, length: int) -> bytes:
     encoded = str(value).encode("utf-8", "surrogateescape")
-    if not isinstance(value, str) or not 0 < len(encoded) < length:
+    if not isinstance(value, str) or value.endswith("*") or not 0 < len(encoded) < length:
         raise NotUnderstoodError
     return encoded.ljust(length, b"\0")
 
@@ -212,10 +213,16 @@ def _range_of(value: object, length: int, values: str) -> Range:
         if low > high or values in FLAG_VALUES or (values in ("number", "id") and low != high):  # ends compare in network order
             raise NotUnderstoodError
         return low, high
-    if not isinstance(value, str | int) or isinstance(value, bool):
-        raise NotUnderstoodError
     found = encode(value, length)
     return found, found
+
+
+def _value_of(value: object, length: int, values: str) -> bytes:
+    """The value of a scalar. Raises NotUnderstoodError."""
+    low, high = _range_of(value, length, values)
+    if low != high:
+        raise NotUnderstoodError
+    return low
 
 
 def _ends_of_network(prefix: Mapping[str, Any], length: int) -> Range:
@@ -231,9 +238,9 @@ def _ends_of_network(prefix: Mapping[str, Any], length: int) -> Range:
 # ---- sets ------------------------------------------------------------------------------------------------------------------
 
 
-def _verdict_of(value: object) -> bytes:
-    """The payload of NFTA_DATA_VERDICT for a verdict of a map."""
-    name, body = next(iter(value.items()), ("", None)) if isinstance(value, Mapping) else ("", None)
+def _verdict_of(value: Any) -> bytes:
+    """The payload of NFTA_DATA_VERDICT for a verdict of a map. Raises NotUnderstoodError, AttributeError or ValueError."""
+    ((name, body),) = value.items()
     if name in _VERDICTS:
         return write_attribute(1, be32(_VERDICTS[name]))
     if name in _JUMPS and isinstance(body, Mapping) and isinstance(body.get("target"), str):
@@ -253,25 +260,19 @@ def _pad(value: bytes) -> bytes:
     return value + b"\0" * (-len(value) % WORD)
 
 
-def _elements_of(listed: Sequence[object], kinds: Sequence[tuple[int, str]], *, verdicts: bool) -> tuple[tuple[NftElement, ...], bool]:
-    """The elements with these kinds of fields, and whether one is a range. Raises NotUnderstoodError."""
+def _elements_of(
+    listed: Sequence[Any], kinds: Sequence[tuple[int, str]], *, verdicts: bool = False
+) -> tuple[tuple[NftElement, ...], bool]:
+    """The elements with these kinds of fields, and whether one is a range. Raises NotUnderstoodError, or what a wrong type raises."""
     found: list[NftElement] = []
     ranged = False
     for item in listed:
-        key, data = item, None
-        if verdicts:
-            if not isinstance(item, Sequence) or isinstance(item, str) or len(item) != 2:  # noqa: PLR2004 - key and verdict
-                raise NotUnderstoodError
-            key, data = item
+        key, data = item if verdicts else (item, None)
         if isinstance(key, Mapping) and isinstance(inner := key.get("elem"), Mapping):
             if set(inner) - {"val", "comment", "timeout", "expires", "counter"}:
                 raise NotUnderstoodError
             key = inner.get("val")
         parts = key["concat"] if isinstance(key, Mapping) and isinstance(key.get("concat"), Sequence) else [key]
-        if len(parts) != len(kinds):
-            raise NotUnderstoodError
-        if any(kind == "interface" and str(part).endswith("*") for part, (_, kind) in zip(parts, kinds, strict=True)):
-            raise NotUnderstoodError
         ends = [_range_of(part, *kind) for part, kind in zip(parts, kinds, strict=True)]
         low, high = (b"".join([_pad(end[at]) if len(kinds) > 1 else end[at] for end in ends]) for at in (0, 1))
         ranged = ranged or low != high
@@ -311,16 +312,16 @@ class _RuleEncoder:
         self._table = table
         self.writer = RuleBuilder(family, [], splits_ranges=False)
 
-    def encode(self, listed: Sequence[object]) -> bytes:
+    def encode(self, listed: Sequence[Any]) -> bytes:
         """Return the expressions of a rule."""
         for item in listed:
-            kind, body = next(iter(item.items()), ("", None)) if isinstance(item, Mapping) else ("", item)
+            kind = next(iter(item), None) if isinstance(item, Mapping) else None
             kept = len(self.writer.parts)
             try:
-                self._one(str(kind), body)
-            except (NotUnderstoodError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+                self._one(str(kind), item[kind])
+            except (NotUnderstoodError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
                 del self.writer.parts[kept:]
-                text = shorten(str(body) if kind == UNKNOWN else _describe_match(item), MAX_SHOWN)
+                text = shorten(str(item[kind]) if kind == UNKNOWN else _describe_match(item))
                 if kind == "match":
                     self._limit_to(item)
                     self.writer.add(b"match", (1, _name(text)), (2, 0), (3, b""))
@@ -344,11 +345,11 @@ class _RuleEncoder:
 
     def _limit_to(self, item: Any) -> None:
         """Test what a match that is not understood implies of packets: a field of ICMP, say, that of TCP it says nothing."""
-        with suppress(KeyError, TypeError, AttributeError):
+        with suppress(KeyError, TypeError):
             named = item["match"]["left"]["payload"]["protocol"]
             if named in PROTOCOLS_OF_FIELDS:
                 self.writer.load("meta", numbers.META_L4PROTO)
-                self.writer.compare(_range_of(named, 1, "protocol")[0])
+                self.writer.compare(_protocol(named, 1))
 
     def _match(self, left: Any, op: str, right: Any) -> None:
         mask: Any = None
@@ -373,7 +374,7 @@ class _RuleEncoder:
         if left.get("concat"):
             return [field for one in left["concat"] for field in self._fields(one)]
         if "payload" in left:
-            found = PAYLOADS.get((left["payload"].get("protocol", ""), left["payload"].get("field", "")))
+            found = PAYLOADS.get((left["payload"].get("protocol"), left["payload"].get("field")))
         elif "meta" in left:
             found = METAS.get(left["meta"]["key"])
         elif "ct" in left:
@@ -385,12 +386,11 @@ class _RuleEncoder:
             found = ListedField("hash", (body["mod"], body.get("offset", 0)), 4, "number")
         elif "fib" in left:
             flags = left["fib"]["flags"]
-            flags = flags if isinstance(flags, str) else "".join(flags) if len(flags) == 1 else ""
-            side = {"saddr": numbers.FIB_SADDR, "daddr": numbers.FIB_DADDR}.get(flags)
-            asks = side is not None and left["fib"]["result"] == "type"
-            found = ListedField("fib", (numbers.FIB_ADDRTYPE, side or 0), 4, "address type") if asks else None
+            (flag,) = [flags] if isinstance(flags, str) else flags
+            side = {"saddr": numbers.FIB_SADDR, "daddr": numbers.FIB_DADDR}[flag]
+            found = ListedField("fib", (numbers.FIB_ADDRTYPE, side), 4, "address type") if left["fib"]["result"] == "type" else None
         else:
-            found = None
+            raise NotUnderstoodError
         if found is None:
             raise NotUnderstoodError
         return [found]
@@ -417,7 +417,7 @@ class _RuleEncoder:
     def _compare(self, one: ListedField, op: str, right: Any, mask: Any) -> None:
         listed = right["set"] if isinstance(right, Mapping) and "set" in right else right if isinstance(right, list) else [right]
         if one.values in FLAG_VALUES and op in ("in", "!") and mask is None:  # one of the bits, or none
-            bits = _join_bits([_range_of(value, one.length, one.values)[0] for value in listed])
+            bits = _join_bits([_value_of(value, one.length, one.values) for value in listed])
             self._load(one)
             self.writer.mask(bits)
             self.writer.compare(bytes(one.length), negated=op == "in")
@@ -455,18 +455,16 @@ class _RuleEncoder:
             self.writer.compare_ranges(ranges, negated, 0)
             return
         elements = tuple([NftElement(key=low, key_end=high) for low, high in ranges])
-        self._write_lookup(self._add_anonymous(elements, len(ranges[0][0]), 0, any(low != high for low, high in ranges)), negated)
+        self._write_lookup(self._add_anonymous(elements, len(ranges[0][0]), any(low != high for low, high in ranges)), negated)
 
     def _compare_masked(self, one: ListedField, op: str, listed: Sequence[Any], mask: Any) -> None:
         masks = mask["|"] if isinstance(mask, Mapping) and "|" in mask else mask if isinstance(mask, list) else [mask]
         if one.values not in ("number", *FLAG_VALUES) or op not in ("==", "!=", "in"):
             raise NotUnderstoodError
-        if op == "in":
-            op = "=="
         flat = [each for value in listed for each in (value["|"] if isinstance(value, Mapping) and "|" in value else [value])]
         if one.values == "number" and len(flat) != 1:
             raise NotUnderstoodError
-        bits, value = (_join_bits([_range_of(each, one.length, one.values)[0] for each in values]) for values in (masks, flat))
+        bits, value = (_join_bits([_value_of(each, one.length, one.values) for each in values]) for values in (masks, flat))
         self._load(one)
         self.writer.mask(bits)
         self.writer.compare(value, op == "!=")
@@ -493,19 +491,19 @@ class _RuleEncoder:
 
     def _look_up_values(self, fields: Sequence[ListedField], right: Any, op: str) -> None:
         listed = right["set"] if isinstance(right, Mapping) and "set" in right else [right]
-        elements, ranged = _elements_of(listed, [(one.length, one.values) for one in fields], verdicts=False)
+        elements, ranged = _elements_of(listed, [(one.length, one.values) for one in fields])
         if op not in ("==", "in", "!="):
             raise NotUnderstoodError
         self._load_all(fields)
-        name = self._add_anonymous(elements, sum(_words(one) for one in fields) * WORD, 0, ranged)
+        name = self._add_anonymous(elements, sum(_words(one) for one in fields) * WORD, ranged)
         self._write_lookup(name, op == "!=", first=FIRST_SMALL)
 
-    def _add_anonymous(self, elements: tuple[NftElement, ...], length: int, flags: int, ranged: bool) -> str:
+    def _add_anonymous(self, elements: tuple[NftElement, ...], length: int, ranged: bool, flags: int = 0) -> str:
         name = f"__set{len(self._reading.sets)}"
         self._reading.add_set(_settled_set(self._family, self._table, name, flags | SET_ANONYMOUS, length, elements, ranged))
         return name
 
-    def _write_lookup(self, name: str, negated: bool = False, first: int = REGISTER) -> None:
+    def _write_lookup(self, name: str, negated: bool, first: int = REGISTER) -> None:
         self.writer.add(b"lookup", (1, _name(name)), (2, first), (5, int(negated)))
 
     # ---- statements ----------------------------------------------------------------------------------------------------
@@ -519,7 +517,7 @@ class _RuleEncoder:
             kinds = [(one.length, one.values) for one in fields]
             elements, ranged = _elements_of(data["set"], kinds, verdicts=True)
             length = fields[0].length if len(fields) == 1 else sum(map(_words, fields)) * WORD
-            name = self._add_anonymous(elements, length, SET_MAP, ranged)
+            name = self._add_anonymous(elements, length, ranged, SET_MAP)
         self._load_all(fields)
         first = FIRST_SMALL if len(fields) > 1 else REGISTER
         self.writer.add(b"lookup", (1, _name(name)), (2, first), (3, 0))
@@ -529,8 +527,8 @@ class _RuleEncoder:
         if isinstance(body, str):
             self.writer.add(b"objref", (1, 1), (2, _name(body)))
             return
-        packets, octets = ((body or {}).get(name, 0) for name in ("packets", "bytes"))
-        self.writer.add(b"counter", (1, pack(">Q", octets)), (2, pack(">Q", packets)))
+        packets, octets = (_number((body or {}).get(name, 0), 8, NETWORK_ORDER) for name in ("packets", "bytes"))
+        self.writer.add(b"counter", (1, octets), (2, packets))
 
     def redirect(self, body: Any) -> None:
         """A redirection to a port."""
@@ -546,7 +544,7 @@ class _RuleEncoder:
         family = self._family_of(body)
         attributes: list[tuple[int, int]] = [(1, kind), (2, family.number)]
         if "addr" in body:
-            self.writer.put(_address(body["addr"], family.bits // 8), 1)
+            self.writer.put(_address(body["addr"], family.bits // 8))
             attributes += [(3, 1), (4, 1)]
         if "port" in body:
             self.writer.put(_number(body["port"], 2, NETWORK_ORDER), 2)
@@ -555,8 +553,8 @@ class _RuleEncoder:
 
     def _family_of(self, body: Any) -> Family:
         known = {"ip": IPV4, "ip6": IPV6}
-        by_address = IPV6 if ":" in str(body.get("addr", "")) else IPV4 if "addr" in body else None
-        found = known.get(body.get("family", "")) or known.get(FAMILY_NAMES[self._family]) or by_address
+        by_address = IPV6 if ":" in str(body.get("addr")) else IPV4 if "addr" in body else None
+        found = known.get(body.get("family")) or known.get(FAMILY_NAMES[self._family]) or by_address
         if not found:
             raise NotUnderstoodError
         return found
@@ -568,7 +566,7 @@ class _RuleEncoder:
         if "addr" in body:
             self.writer.put(_address(body["addr"], 16 if ":" in str(body["addr"]) else 4), 2)
             attributes.append((2, 2))
-        self.writer.put(_number(body["port"], 2, NETWORK_ORDER), 1)
+        self.writer.put(_number(body["port"], 2, NETWORK_ORDER))
         self.writer.add(b"tproxy", *attributes, (3, 1))
 
     def reject(self, body: Any) -> None:
@@ -591,7 +589,7 @@ class _RuleEncoder:
         if "tcp option" in body["key"]:
             self.writer.add(b"exthdr", (7, REGISTER))  # NFTA_EXTHDR_SREG
             return
-        whose = next((one for one in ("meta", "ct") if one in body["key"]), "")  # else a field of a header, or an option of TCP
+        (whose,) = [one for one in ("meta", "ct") if one in body["key"]]
         key = body["key"][whose]["key"]
         if (whose, key) == ("ct", "zone"):
             self.writer.put(_number(body["value"], 2, HOST_ORDER))
@@ -605,16 +603,16 @@ class _RuleEncoder:
             return
         if key != "mark":
             raise NotUnderstoodError
-        by_chance = isinstance(body["value"], Mapping) and not body["value"].keys().isdisjoint(CHANCES)
-        source, mask, xor = ("", 0, 0) if by_chance else _bits_of(body["value"])
-        if by_chance:
+        if isinstance(body["value"], Mapping) and not body["value"].keys().isdisjoint(CHANCES):
             self._load(self._fields(body["value"])[0])
-        elif source:
-            self.writer.load_mark(connection=source == "ct")
-            if (mask, xor) != (FULL_MASK, 0):
-                self.writer.mask(pack("=I", mask), pack("=I", xor))
         else:
-            self.writer.put(pack("=I", xor))
+            source, mask, xor = _bits_of(body["value"])
+            if not source:
+                self.writer.put(pack("=I", xor))
+            else:
+                self.writer.load_mark(connection=source == "ct")
+            if source and (mask, xor) != (FULL_MASK, 0):
+                self.writer.mask(pack("=I", mask), pack("=I", xor))
         self.writer.store_mark(connection=whose == "ct")
 
     def _write(self, place: Any, value: Any) -> None:
@@ -627,7 +625,7 @@ class _RuleEncoder:
         else:
             one = PAYLOADS[where]
             self._limit(one)
-            packed, (base, offset, length) = _range_of(value, one.length, one.values)[0], one.key
+            packed, (base, offset, length) = _value_of(value, one.length, one.values), one.key
         self.writer.put(packed)
         self.writer.add(b"payload", (2, base), (3, offset), (4, length), (5, REGISTER))
 
@@ -649,14 +647,15 @@ class _RuleEncoder:
         units = {"second": 1, "minute": 60, "hour": 3600, "day": 86400, "week": 604800}
         is_packets = "rate_unit" not in body
         self.writer.add(
-            b"limit", (1, pack(">Q", body["rate"])), (2, pack(">Q", units[body["per"]])), (3, body.get("burst", 5)),
+            b"limit",
+            (1, _number(body["rate"], 8, NETWORK_ORDER)), (2, units[body["per"]].to_bytes(8, "big")), (3, body.get("burst", 5)),
             (4, 0 if is_packets else 1), (5, int(bool(body.get("inv")))),
         )  # fmt: skip
 
     def xt(self, body: Any) -> None:
         """An extension of iptables, of which nft shows the name alone."""
         self._reading.hidden += 1
-        name = (body or {}).get("name", "")
+        name = (body or {}).get("name")
         is_target = (body or {}).get("type") == "target" or not name
         text = name or "an extension of iptables that nft does not show"
         self.writer.add(b"target" if is_target else b"match", (1, _name(text)), (2, FULL_MASK), (3, b""))
@@ -720,7 +719,7 @@ def _bits_of(value: Any, depth: int = 0) -> tuple[str, int, int]:
         raise NotUnderstoodError
     if not isinstance(value, Mapping):
         return "", 0, int.from_bytes(_number(value, 4, "big"), "big")
-    operator, body = next(iter(value.items()))
+    ((operator, body),) = value.items()
     if operator in ("meta", "ct") and body["key"] == "mark":
         return operator, FULL_MASK, 0
     if operator not in ("&", "|", "^"):
@@ -757,32 +756,32 @@ def read_objects(objects: Sequence[object]) -> tuple[Snapshot, int]:
     """
     reading = _Reading()
     bodies: dict[str, list[Mapping[str, Any]]] = {}
-    for item in objects:
-        kind, body = next(iter(item.items()), ("", None)) if isinstance(item, Mapping) else ("", None)
+    for kind, body in [pair for item in objects if isinstance(item, Mapping) for pair in item.items()]:
         if kind in _KINDS and not (isinstance(body, Mapping) and str(body.get("family")) in NUMBERS):
-            raise ParseError(f"{shorten(json.dumps(item), MAX_SHOWN)} is no object of `nft -j list ruleset`")
+            raise ParseError(f"{shorten(json.dumps({kind: body}))} is no object of `nft -j list ruleset`")
         if isinstance(body, Mapping):
             bodies.setdefault(str(kind), []).append(body)
     reading.tables += map(_table, bodies.get("table", ()))
-    if twice := next((name for name, number in Counter(map(str, reading.tables)).items() if number > 1), ""):
-        raise ParseError(f"the table {shorten(twice)} is there twice; give one state of it")
+    for name, number in Counter(map(str, reading.tables)).items():
+        if number > 1:
+            raise ParseError(f"the table {shorten(name)} is there twice; give one state of it")
     for body in bodies.get("chain", ()):
         reading.chains.append(_chain(body))
     listed = [*bodies.get("set", ()), *bodies.get("map", ())]
     # `nft -t` leaves all elements out, which looks as if every set were empty
     are_listed = any(body.get("elem") for body in listed)
-    filled = {(body["family"], str(body.get("table", "")), name) for body in bodies.get("rule", ()) for name in _sets_filled_by(body)}
+    filled = {(body["family"], _word(body, "table"), name) for body in bodies.get("rule", ()) for name in _sets_filled_by(body)}
     for body in listed:
-        is_filled = (body["family"], str(body.get("table", "")), str(body.get("name", ""))) in filled
+        is_filled = (body["family"], _word(body, "table"), _word(body, "name")) in filled
         reading.add_set(_set(body, are_listed=are_listed, is_filled=is_filled))
     for body in bodies.get("rule", ()):
-        family, table = NUMBERS[body["family"]], str(body.get("table", ""))
-        expressions = body.get("expr", ())
+        family, table = NUMBERS[body["family"]], _word(body, "table")
+        expressions = body.get("expr")
         if not isinstance(expressions, list):
-            raise ParseError(f"{shorten(json.dumps(body), MAX_SHOWN)} is no rule of `nft -j list ruleset`")
+            raise ParseError(f"{shorten(json.dumps(body))} is no rule of `nft -j list ruleset`")
         reading.rules.append(
             NftRule(
-                family=family, table=table, chain=str(body.get("chain", "")), handle=_handle(body),
+                family=family, table=table, chain=_word(body, "chain"), handle=_handle(body),
                 expressions=_RuleEncoder(reading, family, table).encode(expressions), userdata=_comment(body.get("comment")),
             )
         )  # fmt: skip
@@ -805,8 +804,12 @@ def _sets_filled_by(rule: Mapping[str, Any]) -> Iterator[str]:
                 yield one[kind].removeprefix("@")
 
 
+def _word(body: Mapping[str, Any], name: str) -> str:
+    return str(body.get(name, ""))
+
+
 def _handle(body: Mapping[str, Any]) -> int:
-    found = body.get("handle", 0)
+    found = body.get("handle")
     return found if isinstance(found, int) else 0
 
 
@@ -816,46 +819,43 @@ def _comment(text: object) -> bytes:
 
 
 def _table(body: Mapping[str, Any]) -> NftTable:
-    flags = body.get("flags", ())
+    flags = body.get("flags")
     dormant = "dormant" in (flags if isinstance(flags, list | str) else ())
-    name, number = str(body.get("name", "")), NUMBERS[body["family"]]
+    name, number = _word(body, "name"), NUMBERS[body["family"]]
     return NftTable(
         family=number, name=name, flags=DORMANT if dormant else 0, handle=_handle(body), userdata=_comment(body.get("comment"))
     )
 
 
 def _chain(body: Mapping[str, Any]) -> NftChain:
-    family, table, name = NUMBERS[body["family"]], str(body.get("table", "")), str(body.get("name", ""))
+    family, table, name = NUMBERS[body["family"]], _word(body, "table"), _word(body, "name")
     if "hook" not in body:
         return NftChain(family=family, table=table, name=name, handle=_handle(body))
     where = str(body["hook"])
     hook = DEVICE_HOOKS.get((body["family"], where), HOOKS.get(where, len(HOOKS) + 1))
-    devices = body.get("dev", ())
+    devices = body.get("dev")
     named = (devices,) if isinstance(devices, str) else tuple(map(str, devices)) if isinstance(devices, list) else ()
     is_prefix = any(one.endswith("*") for one in named)
     return NftChain(
-        family=family, table=table, name=name, handle=_handle(body), kind=str(body.get("type", "")), hook=hook,
+        family=family, table=table, name=name, handle=_handle(body), kind=_word(body, "type"), hook=hook,
         priority=read_priority(body.get("prio", 0), where), policy=0 if body.get("policy") == "drop" else 1,
         devices=() if is_prefix else named, has_other_devices=is_prefix,
     )  # fmt: skip
 
 
 def _set(body: Mapping[str, Any], *, are_listed: bool, is_filled: bool = False) -> NftSet:
-    family, table, name = NUMBERS[body["family"]], str(body.get("table", "")), str(body.get("name", ""))
+    family, table, name = NUMBERS[body["family"]], _word(body, "table"), _word(body, "name")
     data = body.get("map")
-    listed = body.get("flags", ())
+    listed = body.get("flags")
     is_dynamic = is_filled or (isinstance(listed, list) and "dynamic" in listed)
     flags = (SET_MAP if data is not None else 0) | (SET_DYNAMIC if is_dynamic else 0)
-    types = body.get("type", "")
+    types: Any = body.get("type")
     names = types if isinstance(types, list) else [types]
     elements = body.get("elem", [])
-    try:
-        kinds = [_SET_TYPES[one] for one in names]  # a TypeError for `typeof`, of which the length is not listed
-        if not are_listed or not isinstance(elements, list) or data not in (None, "verdict"):
-            return NftSet(family=family, table=table, name=name, flags=flags, is_complete=False)
-        found, ranged = _elements_of(elements, kinds, verdicts=data == "verdict")
-        length = kinds[0][0] if len(kinds) == 1 else sum(-(-size // WORD) * WORD for size, _ in kinds)
-        return _settled_set(family, table, name, flags, length, found, ranged)
-    except (NotUnderstoodError, KeyError, TypeError, ValueError, AttributeError):
-        return NftSet(family=family, table=table, name=name, flags=flags, is_complete=False)
-
+    if are_listed and isinstance(elements, list) and data in (None, "verdict"):
+        with suppress(NotUnderstoodError, KeyError, TypeError, ValueError, AttributeError):
+            kinds = [_SET_TYPES[one] for one in names]  # a TypeError for `typeof`, of which the length is not listed
+            found, ranged = _elements_of(elements, kinds, verdicts=data == "verdict")
+            length = kinds[0][0] if len(kinds) == 1 else sum(-(-size // WORD) * WORD for size, _ in kinds)
+            return _settled_set(family, table, name, flags, length, found, ranged)
+    return NftSet(family=family, table=table, name=name, flags=flags, is_complete=False)

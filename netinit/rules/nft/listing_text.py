@@ -75,7 +75,7 @@ def leave_tables_out(text: str) -> str:
     """Return the text around the tables; lines keep their numbers. Raises ParseError."""
     kept, at = [], 0
     while begins := BEGINS.search(text, at):
-        _, end = _tokens_of_table(text, begins.start(), text.count("\n", 0, begins.start()) + 1)
+        _, end = _tokens_of_table(text, begins.start(), text[: begins.start()].count("\n") + 1)
         kept += [text[at : begins.start()], "\n" * text.count("\n", begins.start(), end)]
         at = end
     return "".join([*kept, text[at:]])
@@ -85,14 +85,14 @@ def _refuse_changes(around: str, line: int, *, has_tables: bool) -> None:
     """Raise ParseError if text outside of tables changes rules: that before all tables may delete, as configuration files do."""
     for change in _CHANGE.finditer(around):
         if has_tables or not change["deletes"]:
-            number = line + around.count("\n", 0, change.start())
+            number = line + around[: change.start()].count("\n")
             raise ParseError(f"line {number}: {quote(shorten(change.group().strip(), 80))}: {NOT_IN_FORCE}")
 
 
 def _tokens_of_table(text: str, start: int, line: int) -> tuple[list[_Token], int]:
     """The tokens up to the brace that closes the first one, and where it ends. Raises ParseError if it does not close."""
     tokens: list[_Token] = []
-    depth = gap = 0
+    depth, is_behind_gap = 0, False
     for match in _TOKEN.finditer(text, start):
         kind, word = match.lastgroup or "", match.group()
         if kind == "end" and word == "\n":
@@ -100,18 +100,18 @@ def _tokens_of_table(text: str, start: int, line: int) -> tuple[list[_Token], in
         else:
             line_of = line
         if not kind:
-            gap = len(word)
+            is_behind_gap = len(word) > 1
             continue
         if kind == "other":
             raise ParseError(f"line {line_of}: {shorten(_line_at(text, match.start()), 80)} cannot be read: a quote does not close")
         if kind == "comment":
             if extension := _EXTENSION.match(word):
-                tokens += [_Token("xt", "word", line_of), _Token("?", "word", line_of), _Token(extension[1], "string", line_of)]
+                tokens += [_Token(one, "word", line_of) for one in ("xt", "?", extension[1])]
             continue
-        tokens.append(_Token(word[1:-1] if kind == "string" else word, kind, line_of, gap > 1))
-        gap = 0
-        depth += {"{": 1, "}": -1}.get(word, 0) if kind == "sign" else 0
-        if word == "}" and kind == "sign" and not depth:
+        tokens.append(_Token(word[1:-1] if kind == "string" else word, kind, line_of, is_behind_gap))
+        is_behind_gap = False
+        depth += {"{": 1, "}": -1}.get(word, 0)
+        if word == "}" and not depth:
             return tokens, match.end()
         if len(tokens) > MAX_TOKENS:
             raise ParseError(f"line {line_of}: the listing is longer than netinit reads; list the tables that matter alone")
@@ -119,7 +119,7 @@ def _tokens_of_table(text: str, start: int, line: int) -> tuple[list[_Token], in
 
 
 def _line_at(text: str, at: int) -> str:
-    return text[text.rfind("\n", 0, at) + 1 :].partition("\n")[0].strip()
+    return (text[:at].rpartition("\n")[2] + text[at:].partition("\n")[0]).strip()
 
 
 @dataclass
@@ -138,7 +138,7 @@ class _TableReader:
         self._is_of_iptables = family in ("ip", "ip6") and table in PRIORITIES
         own: dict[str, Any] = {"family": family, "name": table}
         self.objects.append({"table": own})
-        while not self._skip_ends("}"):
+        while not self._ends_block():
             word = self._take()
             if word.text in ("chain", "set", "map") and not word.is_string:
                 name = self._take().text
@@ -157,7 +157,7 @@ class _TableReader:
     # ---- tokens --------------------------------------------------------------------------------------------------------
 
     def _peek(self) -> _Token:
-        return self.tokens[self.at] if self.at < len(self.tokens) else _Token("", "end", self.tokens[-1].line)
+        return self.tokens[self.at] if self.at < len(self.tokens) else _Token("", "", self.tokens[-1].line)
 
     def _take(self) -> _Token:
         found = self._peek()
@@ -172,24 +172,23 @@ class _TableReader:
     def _wrong(self, found: _Token) -> ParseError:
         return ParseError(f"line {found.line}: {shorten(found.text, 40)!r} has no place there in a listing of nft")
 
-    def _skip_ends(self, closing: str) -> bool:
+    def _ends_block(self) -> bool:
         """Skip ends of lines; whether the block ends, whose brace is taken then."""
-        while self._peek().kind == "end" and self.at < len(self.tokens):
+        while self._peek().kind == "end":
             self.at += 1
-        if self.at >= len(self.tokens):
-            raise self._wrong(self._peek())
-        if self._peek().text == closing and self._peek().kind == "sign":
-            self.at += 1
-            return True
-        return False
+        found = self._peek()
+        if not found.kind:
+            raise self._wrong(found)
+        ends = (found.kind, found.text) == ("sign", "}")
+        self.at += ends
+        return ends
 
     def _rest(self) -> list[_Token]:
         """The tokens to the end of the statement; braces may span lines."""
         found: list[_Token] = []
         depth = 0
-        while self.at < len(self.tokens):
-            one = self._peek()
-            if not depth and (one.kind == "end" or (one.kind == "sign" and one.text == "}")):
+        while (one := self._peek()).kind:
+            if not depth and (one.kind == "end" or (one.kind, one.text) == ("sign", "}")):
                 break
             if one.kind == "sign":
                 depth += {"{": 1, "}": -1}.get(one.text, 0)
@@ -199,22 +198,20 @@ class _TableReader:
         return found
 
     def _skip_object(self) -> None:
-        while self._peek().text != "{":
-            if self._take().kind == "end":
-                raise self._wrong(self._peek())
-        depth = 0
-        while True:
+        while (one := self._take()).text != "{":
+            if one.kind not in ("word", "string"):
+                raise self._wrong(one)
+        depth = 1
+        while depth:
             one = self._take()
             depth += {"{": 1, "}": -1}.get(one.text, 0) if one.kind == "sign" else 0
-            if not depth:
-                return
 
     # ---- chains and sets -------------------------------------------------------------------------------------------------
 
     def _read_chain(self, name: str) -> None:
         own: dict[str, Any] = {**self._place, "name": name}
         self.objects.append({"chain": own})
-        while not self._skip_ends("}"):
+        while not self._ends_block():
             words = self._rest()
             texts = [one.text for one in words]
             if texts[0] == "type" and "hook" in texts and not words[0].is_string:
@@ -237,8 +234,8 @@ class _TableReader:
             own["prio"] = " ".join(texts[at + 1 :])
         except (ValueError, IndexError):
             raise self._wrong(words[0]) from None
-        devices = [one.text for one in words[: at] if one.is_string or one.kind == "word"][texts.index("hook") + 2 :]
-        own |= {"dev": [one for one in devices if one not in ("device", "devices")]} if devices else {}
+        devices = [one.text for one in words[: at] if one.is_string or one.kind == "word"][texts.index("hook") + 3 :]
+        own |= {"dev": devices} if devices else {}
 
     def _read_set(self, name: str) -> None:
         self._read_elements({**self._place, "name": name}, "set")
@@ -248,7 +245,7 @@ class _TableReader:
 
     def _read_elements(self, own: dict[str, Any], kind: str) -> None:
         self.objects.append({kind: own})
-        while not self._skip_ends("}"):
+        while not self._ends_block():
             words = self._rest()
             texts = [one.text for one in words]
             if texts[0] in ("type", "typeof"):
@@ -300,9 +297,9 @@ class _RuleReader:
 
     def read(self) -> dict[str, Any]:
         """Return the rule's expressions and comment."""
-        comment = ""
-        if len(self.tokens) > 1 and self.tokens[-2].text == "comment" and self.tokens[-1].is_string:
-            comment, self.tokens = self.tokens[-1].text, self.tokens[:-2]
+        more = {}
+        if [one.text for one in self.tokens[-2:-1]] == ["comment"] and self.tokens[-1].is_string:
+            more, self.tokens = {"comment": self.tokens[-1].text}, self.tokens[:-2]
         found: list[dict[str, Any]] = []
         while self.at < len(self.tokens):
             start = self.at
@@ -311,7 +308,7 @@ class _RuleReader:
             except NotUnderstoodError:
                 found.append({UNKNOWN: " ".join([f'"{one.text}"' if one.is_string else one.text for one in self.tokens[start:]])})
                 break
-        return {"expr": found} | ({"comment": comment} if comment else {})
+        return {"expr": found, **more}
 
     # ---- tokens --------------------------------------------------------------------------------------------------------
 
@@ -326,7 +323,7 @@ class _RuleReader:
         return self.tokens[self.at - 1].text
 
     def _skip(self, *words: str) -> bool:
-        if self._peek() in words and self._peek():
+        if self._peek() in words:
             self.at += 1
             return True
         return False
@@ -350,9 +347,9 @@ class _RuleReader:
         if word in ("jump", "goto"):
             return {self._take(): {"target": self._take()}}
         if word in ("meta", "ct") and self._peek(3 if self._peek(1) in _SIDES else 2) == "set":
-            return self._assignment(word)
+            return self._assignment()
         if word == "mark" and self._peek(1) == "set":
-            return self._assignment("")
+            return self._assignment()
         if word in _PROTOCOLS and self._peek(2) == "set":
             return self._write_field()
         if (word, self._peek(1), self._peek(4)) == ("tcp", "option", "set"):
@@ -375,13 +372,13 @@ class _RuleReader:
         value: Any = {"rt": {"key": self._take()}} if self._skip("rt") else self._scalar(self._take_value())
         return {"mangle": {"key": {"tcp option": option}, "value": value}}
 
-    def _assignment(self, word: str) -> dict[str, Any]:
-        self.at += bool(word)
-        side = {"dir": self._take()} if word == "ct" and self._peek() in _SIDES else {}
+    def _assignment(self) -> dict[str, Any]:
+        whose = self._take() if self._peek() in ("meta", "ct") else "meta"
+        side = {"dir": self._take()} if whose == "ct" and self._peek() in _SIDES else {}
         key = self._take()
         self._expect("set")
         value = self._field() if self._peek() in CHANCES else self._bits()
-        return {"mangle": {"key": {word or "meta": {"key": key, **side}}, "value": value}}
+        return {"mangle": {"key": {whose: {"key": key, **side}}, "value": value}}
 
     def _bits(self, depth: int = 0) -> Any:
         """An expression of marks, which associates to the left."""
@@ -396,7 +393,7 @@ class _RuleReader:
             found = {"meta": {"key": self._take()}}
         else:
             found = self._scalar(self._take_value())
-        while (operator := _BITS.get(self._peek(), "")) and depth <= MAX_DEPTH:
+        while operator := _BITS.get(self._peek()):
             self.at += 1
             found = {operator: [found, self._bits_operand(depth + 1)]}
         return found
@@ -427,7 +424,7 @@ class _RuleReader:
                 raise NotUnderstoodError
             port = rest[1:]
         elif text.count(":") == 1:
-            address, _, port = text.partition(":")
+            address, port = text.split(":")
         if address:
             found["addr"] = address
         if port:

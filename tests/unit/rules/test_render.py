@@ -205,3 +205,10 @@ def test_the_json_tells_built_in_chains_and_inserted_rules_from_the_others():
     assert chains["nat", "ISTIO_OUTPUT"] is False
     rules = [(one["number"], one["inserted"], one["text"]) for one in described["rules"] if one["chain"] == "PREROUTING"]
     assert rules == [(1, True, "-i a -j ISTIO_REDIRECT"), (2, True, "-i a -j RETURN"), (3, False, "-p tcp -j ISTIO_INBOUND")]
+
+
+def test_what_is_routed_by_a_mark_in_one_family_is_not_in_the_other():
+    made = plan(SIDECAR.replace(inbound_mode="TPROXY"))
+    one = made.replace(ip_rules=made.ip_rules[:1], routes=made.routes[:1], addresses=())
+    assert render.ip_commands(one, IPV4) == ["ip -4 rule add fwmark 0x539 lookup 133", "ip -4 route add local default dev lo table 133"]
+    assert render.ip_commands(one, IPV6) == []
