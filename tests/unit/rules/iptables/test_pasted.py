@@ -453,7 +453,7 @@ def test_a_command_goes_on_in_so_many_lines_and_no_more():
         ("iptables -D OUTPUT -p tcp", f'-D "OUTPUT": it deletes a rule that is not there; {FORM}'), ("iptables -A OUTPUT -p tcp; iptables -D OUTPUT -p udp", f'-D "OUTPUT": it deletes a rule that is not there; {FORM}'),
         ("if iptables -A OUTPUT -p tcp", f'"if iptables -A OUTPUT -p tcp": a script is not followed; {FORM}'), ("  while iptables -D OUTPUT -p tcp", f'"while iptables -D OUTPUT -p tcp": a script is not followed; {FORM}'),
         *[(f"iptables -A OUTPUT -p tcp {end}", f'"iptables -A OUTPUT -p tcp {end}": what follows the command is not followed; give one command on each line') for end in ("|| false", "| cat", "; echo", "&& sudo echo", "& iptables -A OUTPUT -p tcp", "|| iptables -F")],
-        ('iptables -A OUTPUT -m comment --comment "a', f'"iptables -A OUTPUT -m comment --comment \\"a": a quote does not close; {FORM}'),
+        ('iptables -A OUTPUT -m comment --comment "a', f'" -A OUTPUT -m comment --comment \\"a": a quote does not close; {FORM}'),
     ],
 )  # fmt: skip
 def test_a_command_that_is_not_followed_is_refused_with_its_line(text, told):
