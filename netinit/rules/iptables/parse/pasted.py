@@ -86,8 +86,7 @@ class _Segment:
     family: Family | None
     table: str
     line: int
-    is_open: bool = False  # begun by `*table`, and not ended yet
-    commands: bool = False
+    is_open: bool = False  # begun by `*table`, so that COMMIT ends it
     policies: dict[str, str] = field(default_factory=dict)
     rules: dict[str, list[str]] = field(default_factory=dict)
 
@@ -284,7 +283,7 @@ class _PastedReader:
     def _end(self, number: int) -> None:
         if not self._current or not self._current.is_open:
             raise wrong(number, f"COMMIT ends no table: the listing is cut off; {FORM}")
-        self._current.is_open, self._current = False, None
+        self._current = None
 
     def _leave(self) -> None:
         if self._current and self._current.is_open:
@@ -422,7 +421,7 @@ class _PastedReader:
             raise wrong(number, f"{quote(table)} is no table of iptables ({', '.join(sorted(KNOWN_TABLES))})")
         segment = self._commands.get((family, table))
         if segment is None:
-            segment = self._commands[family, table] = _Segment(family, table, number, commands=True)
+            segment = self._commands[family, table] = _Segment(family, table, number)
             self._segments.append(segment)
         self._change(number, family, segment, operation, rest)
 

@@ -7,9 +7,17 @@ import json
 import pytest
 
 from netinit.base.errors import ParseError
-from netinit.base.net import IPV4, IPV6
+from netinit.base.net import IPV4
 from netinit.rules.iptables.parse import pasted
-from netinit.rules.iptables.parse.pasted import MAX_JOINED, as_typed, clean, has_open_quotes, has_rules, is_listed_by_l, read_pasted
+from netinit.rules.iptables.parse.pasted import (
+    MAX_JOINED,
+    as_typed,
+    clean,
+    has_open_quotes,
+    has_rules,
+    is_listed_by_l,
+    read_pasted,
+)
 
 FORM = "give what `iptables-save` prints (and `ip6tables-save`), or `iptables -t nat -S`"
 TABLES = "filter, mangle, nat, raw, security"
@@ -53,7 +61,7 @@ def test_a_line_is_what_stands_behind_indentation_quotation_and_the_time_of_a_lo
 @pytest.mark.parametrize(
     ("line", "lines"),
     [
-        (json.dumps({"level": "info", "msg": "a\nb\n"}), ["a", "b"]), (json.dumps({"message": "a"}), ["a"]), (json.dumps({"log": "a\n", "stream": "x"}), ["a"]),
+        (json.dumps({"level": "info", "msg": "a\nb\n"}), ["a", "b"]), (json.dumps({"message": "a"}), ["a"]), (json.dumps({"msg": "a\n \n\n"}), ["a", ""]), (json.dumps({"log": "a\n", "stream": "x"}), ["a"]),
         (json.dumps({"log": "c", "message": "b", "msg": "a"}), ["a"]), (json.dumps({"msg": 7, "message": "b"}), ["b"]), (json.dumps({"msg": ""}), [""]),
         ('{"text": "a"}', ['{"text": "a"}']), ('{"msg": "a"', ['{"msg": "a"']), ('{"msg": 7}', ['{"msg": 7}']), ('["msg"]', ['["msg"]']), ('{"' * 3, ['{"' * 3]),
         ('{"a":' + "[" * 100_000, ['{"a":' + "[" * 100_000]), ("{'msg': 'a'}", ["{'msg': 'a'}"]),
@@ -196,7 +204,7 @@ def test_a_comment_in_quotes_goes_on_in_the_next_lines_up_to_a_limit():
 
     assert read(f"*nat\n-A OUTPUT {FOUR}\n-A OUTPUT {rule(2)}\nCOMMIT\n")["IPv4 nat"]["OUTPUT"] == [FOUR, rule(2)]
     assert read(f"*nat\n[1:2] -A OUTPUT {rule(MAX_JOINED - 1)}\nCOMMIT\n")["IPv4 nat"]["OUTPUT"] == [f"[1:2] {rule(MAX_JOINED - 1)}"]
-    told = f'a quote does not close: the listing is cut off; {FORM}'
+    told = f"a quote does not close: the listing is cut off; {FORM}"
     assert refuse(f"*nat\n-A OUTPUT {rule(MAX_JOINED)}\nCOMMIT\n") == f'line 2: "-A OUTPUT -m comment --comment \\"": {told}'
     assert refuse('*nat\n-A OUTPUT -m comment --comment "a\n') == f'line 2: "-A OUTPUT -m comment --comment \\"a": {told}'
     assert refuse("*nat\n-A OUTPUT -m comment --comment 'a -j RETURN\nCOMMIT\n") == (
@@ -220,6 +228,7 @@ def test_a_line_behind_a_comment_of_several_lines_keeps_its_number():
         ("COMMIT\n-N X\n", f"line 1: COMMIT ends no table: the listing is cut off; {FORM}"),
         (":OUTPUT ACCEPT [0:0]\n", f"line 1: a chain stands outside of a table: the lines with * and COMMIT are missing, as behind grep; {FORM}"),
         ("*nat\n:OUTPUT ACCEPT [0:0]\n:OUTPUT DROP [0:0]\nCOMMIT\n", 'line 3: the chain "OUTPUT" is declared twice'),
+        ("*nat\n-N X\n-N X\nCOMMIT\n", 'line 3: the chain "X" is declared twice'), ("*nat\n-P OUTPUT DROP\n-P OUTPUT DROP\nCOMMIT\n", 'line 3: the chain "OUTPUT" is declared twice'),
         ("*nat\n-A OWN -j RETURN\nCOMMIT\n", f'line 2: the chain "OWN" is not declared before: the rules are not all there; {FORM}'),
         ("*nat\nwhat is it\nCOMMIT\n", f'line 2: "what is it" has no place in the table nat; {FORM}'),
         ("*nat\niptables -F\nCOMMIT\n", f'line 2: "iptables -F" has no place in the table nat; {FORM}'),
@@ -416,7 +425,7 @@ def test_a_wait_takes_a_number_and_no_other_word():
     [
         ("iptables -A OUTPUT -p tcp; iptables -A OUTPUT -p udp", ["-p tcp", "-p udp"]), ("iptables -A OUTPUT -p tcp ; sudo iptables -A OUTPUT -p udp ;", ["-p tcp", "-p udp"]),
         ("iptables -A OUTPUT -p tcp && /sbin/iptables -A OUTPUT -p udp", ["-p tcp", "-p udp"]), ("iptables -A OUTPUT -p tcp || true", ["-p tcp"]), ("iptables -A OUTPUT -p tcp || :", ["-p tcp"]),
-        ("iptables -A OUTPUT -p tcp;", ["-p tcp"]), ("iptables -A OUTPUT -p tcp &", ["-p tcp"]), ("iptables -A OUTPUT -m comment --comment ';' -p tcp", ["-m comment --comment ';' -p tcp"]),
+        ("iptables -A OUTPUT -p tcp;", ["-p tcp"]), ("iptables -A OUTPUT -j X;", ["-j X"]), ("iptables -A OUTPUT -j X; iptables -A OUTPUT -g X;;", ["-j X", "-g X"]), ("iptables -A OUTPUT -p tcp &", ["-p tcp"]), ("iptables -A OUTPUT -m comment --comment ';' -p tcp", ["-m comment --comment ';' -p tcp"]),
         ("iptables -A OUTPUT -p tcp \\\n  -j RETURN", ["-p tcp  -j RETURN".replace("  ", " ")]), ("iptables -A OUTPUT \\\n-p tcp \\\n-j \\\nRETURN\niptables -A OUTPUT -p ah", ["-p tcp -j RETURN", "-p ah"]),
     ],
 )  # fmt: skip
@@ -435,6 +444,7 @@ def test_a_command_goes_on_in_so_many_lines_and_no_more():
     found = read_pasted("\n".join([lines[0], *["-p tcp \\"] * (MAX_JOINED - 1), "-m x"]) + "\n")
     assert found.listings[IPV4]["filter"].rules["OUTPUT"] == [" ".join(["-p tcp"] * (MAX_JOINED - 1))]
     assert found.notes == ('1 line around the rules: not read, such as "-m x"',)
+    assert read("iptables -A OUTPUT -p tcp \\")["IPv4 filter"] == read("iptables -A OUTPUT \\\n-p tcp \\")["IPv4 filter"] == {"OUTPUT": ["-p tcp"]}
     assert read("note \\\niptables -A OUTPUT -p tcp\n") == {"IPv4 filter": {"OUTPUT": ["-p tcp"]}}
 
 
@@ -462,8 +472,8 @@ def test_a_command_that_is_not_followed_is_refused_with_its_line(text, told):
 
 @pytest.mark.parametrize("word", ["for", "while", "until", "if", "case", "do", "done", "then", "else", "fi", "esac", "function"])
 def test_a_script_around_commands_is_refused(word):
-    assert refuse(f"iptables -A OUTPUT -p tcp\n{word} x\n") == f'line 2: "{word} x": a script is not followed; {FORM}'
-    assert read(f"{word} x\niptables -A OUTPUT -p tcp\n") == {"IPv4 filter": {"OUTPUT": ["-p tcp"]}}
+    assert refuse(f"iptables -A OUTPUT -p tcp\n{word} x in y\n") == f'line 2: "{word} x in y": a script is not followed; {FORM}'
+    assert read(f"{word} x in y\niptables -A OUTPUT -p tcp\n") == {"IPv4 filter": {"OUTPUT": ["-p tcp"]}}
 
 
 def test_a_value_of_a_shell_in_single_quotes_is_no_variable():
@@ -479,6 +489,8 @@ def test_commands_that_are_commented_out_are_none_beside_others_that_are_not():
     assert read("iptables -A OUTPUT -p tcp\n# iptables -A OUTPUT -p udp\n")["IPv4 filter"]["OUTPUT"] == ["-p tcp"]
     assert read("# iptables -A OUTPUT -p tcp\n# sudo /sbin/ip6tables -A OUTPUT -p udp\n") == {"IPv4 filter": {"OUTPUT": ["-p tcp"]}, "IPv6 filter": {"OUTPUT": ["-p udp"]}}
     assert read_pasted("# iptables -A OUTPUT -p tcp\n# why\n").notes == ()
+    text = f"*nat\n# ip6tables -A OUTPUT -p udp\n-A OUTPUT {FOUR}\nCOMMIT\niptables -A OUTPUT -p tcp\n"
+    assert read(text) == {"IPv4 nat": {"OUTPUT": [FOUR]}, "IPv4 filter": {"OUTPUT": ["-p tcp"]}}
 
 
 def test_commands_that_delete_look_through_no_more_than_a_limit(monkeypatch):

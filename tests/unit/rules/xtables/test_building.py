@@ -129,7 +129,7 @@ def test_what_is_encoded_is_decoded_as_it_was(text):
 
 @pytest.mark.parametrize("text", ["-m set --match-set x src -j ACCEPT", "-m x -j ACCEPT", "-j X --y", "-j REDIRECT --to-ports 1-9"])
 def test_what_is_not_understood_has_no_entry(text):
-    with pytest.raises(ValueError, match="not understood|no match"):
+    with pytest.raises(ValueError, match=r"not understood|no match"):
         encode(text)
 
 
