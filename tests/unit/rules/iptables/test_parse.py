@@ -479,7 +479,7 @@ def test_only_blanks_and_tabs_part_words(text):
         ("! -f -p tcp", ["-p tcp", "! -f"]), ("-f", ["-f"]), ("--fragment -i a", ["-i a", "--fragment"]), ("-s db -d 10.0.0.1 ! -d other.example", ["-d 10.0.0.1/32", "-s db", "! -d other.example"]),
         ("-i a -c 1 2 -o b", ["-i a", "-o b"]), ("--foo a b c -i a", ["-i a", "--foo a b c"]), ("! --foo -p udp", ["-p udp", "! --foo"]), ("-m x -m y --foo - -5 a --bar", ["-m x", "-m y --foo - -5 a --bar"]),
         ("-m x --foo a -p tcp --bar", ["-p tcp", "-m x --foo a --bar"]), ("-p tcp --dport 1 -m mark ! --mark 1 --sport 2", ["-m tcp --sport 2", "-m tcp --dport 1", "-m mark ! --mark 0x1"]),
-        ("-p all -m x", ["-m x"]), ("-p 256", ["-p 256"]), ("-p 255", ["-p 255"]), ("! -p 0", []), ("-p ALL", []), ("-p ICMPV6", ["-p ipv6-icmp"]), ("-m tcp -p tcp", ["-p tcp -m tcp"]), ("-p tcp -m udp", ["-p tcp", "-m udp"]),
+        ("-p all -m x", ["-m x"]), ("-p 256", ["-p 256"]), ("-p 255", ["-p 255"]), ("! -p 0", []), ("-p ALL", []), ("-p ICMPV6", ["-p ipv6-icmp"]), ("-m tcp -p tcp", ["-p tcp -m tcp"]), ("-i a -s 10.0.0.1 -p tcp -m tcp", ["-s 10.0.0.1/32", "-i a", "-p tcp -m tcp"]), ("-p tcp -m udp", ["-p tcp", "-m udp"]),
         ('-m x --foo "a b" --bar "!"', ['-m x --foo "a b" --bar "!"']), ("-m comment --comment -x -i a", ["-i a"]), ('-m comment --comment "a" b -i a', ["-i a"]),
         ("-m comment --comment a -m comment --comment b -i a", ["-i a"]),
     ],
