@@ -306,7 +306,7 @@ def test_a_rule_of_a_chain_that_is_deleted_may_jump_to_the_chain_itself():
 
 def nameless(table):
     """The table without the end of its last chain, so that a name is followed by the table's end."""
-    (*_, (_, _, start, places)), _ = find_chains(4, table.valid_hooks, table.hook_entries, table.entries)
+    (*_, (_, _, _, places)), _ = find_chains(4, table.valid_hooks, table.hook_entries, table.entries)
     assert len(places) == 1
     return table.replace(entries=table.entries[: places[0]] + table.entries[places[0] + len(entry(4, RETURNING).data) :])
 
