@@ -25,8 +25,10 @@ from netinit.rules.iptables.sets import (
 )
 from netinit.rules.iptables.write import WrittenRule, write_plan
 from netinit.rules.matches import EXTENSION
-from netinit.rules.matches.context import UnknownMatch
-from netinit.rules.matches.packet import Destination
+from netinit.rules.matches.context import Mark, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface
+from netinit.rules.model import Chain, Rule, Table
+from netinit.rules.targets import Return
 
 FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))
 SIX = tuple(Network.parse(f"fd00:{i}::/32") for i in range(1, 4))
@@ -332,3 +334,21 @@ def test_a_list_that_stands_in_two_places_is_one_set_for_both():
     new, wanted = use_sets(twice, "x", 2)
     assert len(wanted) == 1
     assert not [text for text in rules_of(new, IPV4) if FOUR[0].text in text]
+
+
+def test_one_network_is_a_list_too():
+    _, new, wanted = rewritten(0, exclude_outbound_cidrs=FOUR[:1] + SIX[:1], outbound_cidrs="*")
+    assert [(one.name, one.elements) for one in wanted] == [("netinit-nft-exclude-4", frozenset({FOUR[0].text})), ("netinit-nft-exclude-6", frozenset({SIX[0].text}))]
+    assert "-m set --match-set netinit-nft-exclude-6 dst -j RETURN" in rules_of(new, IPV6)
+
+
+def test_what_else_a_rule_asks_stays_in_its_place_whether_its_list_is_a_set_or_not():
+    origin = next(rule.origin for _, _, rule in plan(Options(exclude_outbound_cidrs=FOUR, outbound_cidrs="*")).walk() if rule.origin and rule.origin.option == "exclude_outbound_cidrs")
+    rules = [Rule(matches=(InInterface(names=("a",)), Destination(networks=networks), Mark(value=1)), target=Return(), origin=origin) for networks in (FOUR, FOUR[:3], FOUR[3:4])]
+    made = plan(Options()).replace(tables=(Table(name="nat", chains=(Chain(name="X", rules=tuple(rules)),)),))
+    new, wanted = use_sets(made, "x", 2)
+    found = [rule.matches for _, _, rule in new.walk()]
+    assert [(one[0], one[2]) for one in found] == [(InInterface(names=("a",)), Mark(value=1))] * 3
+    assert [type(one[1]).__name__ for one in found] == ["SetDestination", "Destination", "Destination"]
+    assert [one[1].networks for one in found] == [FOUR, FOUR[:3], FOUR[3:4]]
+    assert [one.rule for one in wanted] == rules[:1]

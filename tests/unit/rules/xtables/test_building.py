@@ -244,3 +244,15 @@ def test_a_match_that_does_not_fit_says_where_it_is(problem):
     pack_into("=H", changed, 112, size)
     with pytest.raises(IndexError, match=f"^a match of {size} bytes at 112$"):
         list(list_extensions(TableEntry(data=bytes(changed)), FORM))
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=str)
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("-p tcp -j REDIRECT --to-ports 15001", "REDIRECT"), ("-p tcp -j TPROXY --on-port 1 --tproxy-mark 2", "TPROXY"), ("-j REJECT", "REJECT"), ("-j MARK --set-mark 1", "MARK"), ("-j CT --notrack", "CT")],
+)
+def test_an_entry_whose_target_is_an_extension_jumps_to_no_chain_and_is_read_as_it_was_written(family, text, name):
+    one, form = encode(text, family), ENTRY_FORMS[family.version]
+    assert one.chain == ""
+    assert [found for found, _, _ in list_extensions(one, form)] == [name]
+    assert decode_entry(one, form).target == parse_rule(text, family).target
