@@ -27,7 +27,8 @@ from netinit.rules.xtables.building import (
     split_table,
     verdict_of,
 )
-from netinit.rules.xtables.decoded_tables import decode_entry
+from netinit.rules.xtables.decoded_tables import clear_counters, decode_entry, decode_table
+from netinit.rules.xtables.editing import EditedTable
 from rule_encodings import join_table
 
 # Offsets and sizes in struct ipt_entry and ip6t_entry (linux/netfilter_ipv4/ip_tables.h, linux/netfilter_ipv6/ip6_tables.h)
@@ -256,3 +257,34 @@ def test_an_entry_whose_target_is_an_extension_jumps_to_no_chain_and_is_read_as_
     assert one.chain == ""
     assert [found for found, _, _ in list_extensions(one, form)] == [name]
     assert decode_entry(one, form).target == parse_rule(text, family).target
+
+
+def test_the_order_of_matches_makes_no_difference_to_the_head():
+    rule = parse_rule("-s 10.0.0.0/8 -i a -p tcp -m mark --mark 1 -j RETURN", IPV4)
+    assert encode_rule(rule.matches[::-1], rule.target, IPV4) == encode_rule(rule.matches, rule.target, IPV4)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_entry_may_be_as_long_as_its_sizes_can_say(version):
+    form = ENTRY_FORMS[version]
+    long = [extension("x", 1, b"\5" * size) for size in (33_000, 31_000)]
+    rules = [
+        TableEntry(data=make_entry(form, bytes(form.packet), b"".join(long), extension("", 0, pack("=ii", 0, 0))), chain="A"),
+        TableEntry(data=make_entry(form, bytes(form.packet), b"", extension("y", 2, b"\7" * 40_000))),
+    ]  # fmt: skip
+    assert [one[:2] for one in list_extensions(rules[0], form)] == [("x", 1), ("x", 1), ("", 0)]
+    assert [len(info) for _, _, info in (*list_extensions(rules[0], form), *list_extensions(rules[1], form))] == [33_000, 31_000, 8, 40_000]
+    chains = (EntryChain(name="OUTPUT", hook=3, entries=(*rules, entry(form=form))), EntryChain(name="A", hook=-1, entries=(entry(RETURNING, form=form),)))
+    held = table(*chains, version=version)
+    assert split_table(held) == chains
+    assert verdict_of(split_table(held)[0].entries[0], form) == 0
+    counted = bytearray(held.entries)
+    for chain in find_chains(version, held.valid_hooks, held.hook_entries, held.entries)[0]:
+        for at in chain[3]:
+            pack_into("=Q", counted, at + PLACES[version]["counters"], 1)
+    counted_table = held.replace(entries=bytes(counted))
+    assert decode_table(counted_table)[0].rules[1].packets == 1
+    assert decode_table(clear_counters(counted_table)) == decode_table(held)
+    opened = EditedTable(version, held.valid_hooks, held.hook_entries, held.entries)
+    assert (opened.write().entries, opened.write().offsets[:5]) == (held.entries, held.hook_entries)
+    assert opened.write().count(bytes(16 * opened.size)) == bytes(16 * opened.size)
