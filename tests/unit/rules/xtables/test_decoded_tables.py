@@ -42,6 +42,7 @@ def entry(version, *matches, name=b"", mask=b"", verdict=ACCEPTING):
     ("name", "mask", "text"),
     [
         (b"eth0\0", b"\xff" * 5, "-i eth0"), (b"eth0", b"\xff" * 5, "-i eth0"), (b"eth", b"\xff" * 3, "-i eth+"), (b"eth+", b"\xff" * 3, "-i eth+"), (b"", b"", ""),
+        (b"axX\0", b"\xff" * 4, "-i axX"), (b"axX", b"\xff" * 3, "-i axX+"), (b"X", b"X\0X", UNKNOWN), (b"a\0X", b"\xff" * 2, UNKNOWN), (b"a\0+", b"\xff" * 2, "-i a"),
         (b"e\0h\0", b"\xff" * 4, UNKNOWN), (b"e\0h", b"\xff" * 3, UNKNOWN), (b"eth0\0", b"\xff\x0f\xff", UNKNOWN), (b"eth0", b"\xff" * 3, UNKNOWN), (b"eth0\0", b"\0\xff", UNKNOWN),
     ],
 )  # fmt: skip

@@ -336,3 +336,46 @@ def test_a_written_table_says_where_each_hook_begins_and_where_its_policy_stands
     long = len(rule.data)
     assert new.offsets == (0, 0, long + size, 3 * long + 2 * size, 0, 0, long, 3 * long + size, 6 * long + 2 * size, 0)
     assert (new.form, new.sources, new.entries) == (form, tuple(range(10)), table.entries)
+
+
+# --- whole tables, byte for byte --------------------------------------------------------------------------------------
+
+OF_NAT = {"PREROUTING": 0, "INPUT": 1, "OUTPUT": 3, "POSTROUTING": 4}
+
+
+def nat(version, chains, **rules):
+    """The table nat, whose first hook is number 0, with rules in built-in chains, and other chains."""
+    made = [EntryChain(name=name, hook=hook, entries=(*rules.get(name, ()), entry(version, ACCEPTING))) for name, hook in OF_NAT.items()]
+    table = LegacyTable(version=version, name="nat", valid_hooks=0b11011, hook_entries=(0,) * 5, entries=b"")
+    return join_table(table, [*made, *[EntryChain(name=name, hook=-1, entries=(*some, entry(version, RETURNING))) for name, some in chains.items()]])
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_an_edit_makes_the_table_that_iptables_would_have_made(version):
+    first, second, jump = entry(version, RETURNING, tag=1), entry(version, 0, "A", size=3), entry(version, 0, "ISTIO_OUTPUT")
+    old = nat(version, {"A": (first,), "ISTIO_LOG": (), "J": (), "\udcffZ": (first,)}, PREROUTING=[second, first], POSTROUTING=[first])
+    new = nat(version, {"A": (first,), "ISTIO_INBOUND": (), "ISTIO_OUTPUT": (first, entry(version, 0, NEXT)), "J": (), "\udcffB": (first,), "\udcffZ": (first,)}, PREROUTING=[jump, first], OUTPUT=[jump], POSTROUTING=[first, jump])
+    edited = open_table(old)
+    back = edited.edit(
+        NOTHING.replace(
+            chains={"ISTIO_OUTPUT": (first, entry(version, 0, NEXT)), "ISTIO_INBOUND": (), "\udcffB": (first,)}, deleted={"PREROUTING": [(0, second)]}, added={"PREROUTING": [(1, jump)], "OUTPUT": [(0, jump)], "POSTROUTING": [(0, jump)]}, removed=("ISTIO_LOG",),
+        )
+    )  # fmt: skip
+    made = edited.write()
+    assert made.entries == new.entries
+    assert (made.offsets[:2], made.offsets[3:5]) == (new.hook_entries[:2], new.hook_entries[3:])
+    assert made.sources[:3] == (ADDED, 1, 2), "the rule that was deleted was number 0"
+    again = EditedTable(version, new.valid_hooks, new.hook_entries, made.entries)
+    again.edit(back)
+    assert again.write().entries == old.entries
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_counters_are_those_that_the_kernel_had_when_the_table_was_replaced_and_those_that_an_entry_brings_along(version):
+    form = ENTRY_FORMS[version]
+    brought = bytearray(entry(version, RETURNING, tag=7).data)
+    brought[form.counters : form.counters + 16] = pack("=2Q", 1000, 2000)
+    edited = open_table(nat(version, {}, PREROUTING=[entry(version, RETURNING, tag=1), entry(version, RETURNING, tag=2, size=2)]))
+    edited.edit(NOTHING.replace(deleted={"PREROUTING": [(1, entry(version, RETURNING, tag=2, size=2))]}, added={"PREROUTING": [(0, TableEntry(data=bytes(brought)))]}))
+    held = b"".join([pack("=2Q", number, number * 5) for number in range(10, 10 + edited.size)])
+    assert unpack_from(f"={2 * 7}Q", edited.write().count(held)) == (10, 50, 1000, 2000, 12, 60, 13, 65, 14, 70, 15, 75, 16, 80)

@@ -86,7 +86,7 @@ def test_what_was_not_read_or_is_not_understood_is_unknown(changed):
     [
         (("set", 1, bytes((1, 0, 1, 2))), True), (("set", 4, bytes((1, 0, 1, 3))), True), (("set", 1, bytes((1, 0, 6, 127))), True), (("set", 1, bytes((1, 0, 1, 2, 0, 0))), True),
         (("set", 1, bytes((1, 0, 0, 0))), False), (("set", 1, bytes((1, 0, 7, 0))), False), (("set", 1, bytes((1, 0, 1, 4))), False), (("set", 1, bytes((1, 0, 6, 128))), False),
-        (("set", 1, bytes((1, 0, 1, 2, 0, 1))), False), (("set", 1, bytes((1, 0, 1))), False), (("set", 0, bytes((1, 0, 1, 2))), False), (("SET", 1, bytes((1, 0, 1, 2))), False),
+        (("set", 1, bytes((1, 0, 1, 2, 0, 1))), False), (("set", 1, bytes((1, 0, 1))), False), (("set", 1, bytes((1, 0, 1, 2)) + b"X"), False), (("set", 0, bytes((1, 0, 1, 2))), False), (("SET", 1, bytes((1, 0, 1, 2))), False),
     ],
 )  # fmt: skip
 def test_a_struct_with_other_dimensions_or_flags_than_a_lookup_has_is_unknown(kept, is_read):
