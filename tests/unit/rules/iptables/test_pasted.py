@@ -512,3 +512,9 @@ def test_commands_that_delete_look_through_no_more_than_a_limit(monkeypatch):
 def test_commands_and_a_listing_of_the_same_table_are_two_states_of_it():
     assert refuse(f"iptables -t nat -A OUTPUT -p tcp\n{SAVED}") == "line 2: the table nat of IPv4 is there twice; give one state of it"
     assert [*read(f"iptables -A OUTPUT -p tcp\n{SAVED}")] == ["IPv4 filter", "IPv4 nat"]
+
+
+def test_a_rule_is_deleted_in_whatever_notation_in_its_own_family():
+    assert run("-A OUTPUT -d 10.0.0.1 -j RETURN", "-A OUTPUT -p tcp", "-D OUTPUT -d 10.0.0.1/32 -j RETURN") == {"OUTPUT": ["-p tcp"]}
+    six = "ip6tables -A OUTPUT -d fd00::1 -j RETURN\niptables -A OUTPUT -d 10.0.0.1 -j RETURN\nip6tables -D OUTPUT -d fd00::1/128 -j RETURN\n"
+    assert read(six) == {"IPv6 filter": {"OUTPUT": []}, "IPv4 filter": {"OUTPUT": ["-d 10.0.0.1 -j RETURN"]}}
