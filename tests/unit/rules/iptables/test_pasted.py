@@ -61,7 +61,7 @@ def test_a_line_is_what_stands_behind_indentation_quotation_and_the_time_of_a_lo
 @pytest.mark.parametrize(
     ("line", "lines"),
     [
-        (json.dumps({"level": "info", "msg": "a\nb\n"}), ["a", "b"]), (json.dumps({"message": "a"}), ["a"]), (json.dumps({"msg": "a\n \n\n"}), ["a", ""]), (json.dumps({"log": "a\n", "stream": "x"}), ["a"]),
+        (json.dumps({"level": "info", "msg": "a\nb\n"}), ["a", "b"]), (json.dumps({"message": "a"}), ["a"]), (json.dumps({"msg": "a\n \n\n"}), ["a", ""]), (json.dumps({"msg": "-j X\n"}), ["-j X"]), (json.dumps({"log": "a\n", "stream": "x"}), ["a"]),
         (json.dumps({"log": "c", "message": "b", "msg": "a"}), ["a"]), (json.dumps({"msg": 7, "message": "b"}), ["b"]), (json.dumps({"msg": ""}), [""]),
         ('{"text": "a"}', ['{"text": "a"}']), ('{"msg": "a"', ['{"msg": "a"']), ('{"msg": 7}', ['{"msg": 7}']), ('["msg"]', ['["msg"]']), ('{"' * 3, ['{"' * 3]),
         ("{'msg': 'a'}", ["{'msg': 'a'}"]),
