@@ -518,3 +518,29 @@ def test_a_rule_is_deleted_in_whatever_notation_in_its_own_family():
     assert run("-A OUTPUT -d 10.0.0.1 -j RETURN", "-A OUTPUT -p tcp", "-D OUTPUT -d 10.0.0.1/32 -j RETURN") == {"OUTPUT": ["-p tcp"]}
     six = "ip6tables -A OUTPUT -d fd00::1 -j RETURN\niptables -A OUTPUT -d 10.0.0.1 -j RETURN\nip6tables -D OUTPUT -d fd00::1/128 -j RETURN\n"
     assert read(six) == {"IPv6 filter": {"OUTPUT": []}, "IPv4 filter": {"OUTPUT": ["-d 10.0.0.1 -j RETURN"]}}
+
+
+def test_tables_without_rules_begin_where_a_policy_comes_again():
+    raw, nat = ["PREROUTING", "OUTPUT"], ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"]
+    text = "".join(f"-P {chain} ACCEPT\n" for chain in (*raw, *nat, *raw))
+    assert refuse(text) == "line 7: the table raw of IPv4 is there twice; give one state of it"
+    assert read("".join(f"-P {chain} ACCEPT\n" for chain in (*raw, *nat))) == {"IPv4 raw": {chain: [] for chain in raw}, "IPv4 nat": {chain: [] for chain in nat}}
+
+
+def test_every_line_that_is_not_read_counts_wherever_it_stands():
+    parts = ["iptables -A OUTPUT -p tcp\n", "iptables -A OUTPUT -p udp\n", SAVED, SAVED.replace("nat", "raw"), f"ip6tables -t mangle -S\n-A OUTPUT {FOUR}\n"]
+    for count in range(2, len(parts) + 1):
+        text = "".join(f"first {number}\n{part}" for number, part in enumerate(parts[:count]))
+        assert read_pasted(text).notes[0] == f'{count} lines around the rules: not read, such as "first 0"'
+
+
+@pytest.mark.parametrize(
+    ("text", "tables"),
+    [
+        ("iptables -A OUTPUT -p tcp -t nat", {"IPv4 nat": {"OUTPUT": ["-p tcp"]}}), ("iptables -A OUTPUT -p tcp -t nat;", {"IPv4 nat": {"OUTPUT": ["-p tcp"]}}), ("iptables -A OUTPUT -p tcp -t", {"IPv4 filter": {"OUTPUT": ["-p tcp -t"]}}),
+        ("iptables -A OUTPUT -p tcp; iptables -F;", {"IPv4 filter": {"OUTPUT": []}}), ("iptables -N X; iptables -X; ip6tables -N Y;", {"IPv4 filter": {}, "IPv6 filter": {"Y": []}}),
+        ('iptables -A OUTPUT "-t" nat', {"IPv4 filter": {"OUTPUT": ['"-t" nat']}}), ("iptables -A OUTPUT -p tcp -t nat -t raw", {"IPv4 raw": {"OUTPUT": ["-p tcp"]}}),
+    ],
+)  # fmt: skip
+def test_a_table_may_be_named_last_and_a_semicolon_belongs_to_no_word(text, tables):
+    assert read(f"{text}\n") == tables
