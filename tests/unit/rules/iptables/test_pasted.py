@@ -463,6 +463,7 @@ def test_a_command_goes_on_in_so_many_lines_and_no_more():
         ("iptables -A", f"the command is not understood; {FORM}"), ("iptables -N", f"the command is not understood; {FORM}"), ("iptables -N A B", f"the command is not understood; {FORM}"),
         ("iptables -P OUTPUT", f"the command is not understood; {FORM}"), ("iptables -P OUTPUT DROP 1", f"the command is not understood; {FORM}"), ("iptables -D", f"the command is not understood; {FORM}"),
         ("iptables -I", f"the command is not understood; {FORM}"), ("iptables -P OWN DROP", f'the chain "OWN" is not declared before: the rules are not all there; {FORM}'),
+        *[(f"iptables {option} OWN -j X", f'the chain "OWN" is not declared before: the rules are not all there; {FORM}') for option in ("-I", "--insert", "--append")],
         ("iptables -A OWN -j X", f'the chain "OWN" is not declared before: the rules are not all there; {FORM}'), ("iptables -N A; iptables -N A", 'the chain "A" is declared twice'),
         ("iptables -I OUTPUT 2 -p tcp", f'-I "OUTPUT" 2: the chain has 0 rules here; {FORM}'), ("iptables -A OUTPUT -p tcp; iptables -I OUTPUT 3 -p tcp", f'-I "OUTPUT" 3: the chain has 1 rules here; {FORM}'),
         ("iptables -D OUTPUT -p tcp", f'-D "OUTPUT": it deletes a rule that is not there; {FORM}'), ("iptables -A OUTPUT -p tcp; iptables -D OUTPUT -p udp", f'-D "OUTPUT": it deletes a rule that is not there; {FORM}'),
@@ -511,6 +512,7 @@ def test_commands_that_delete_look_through_no_more_than_a_limit(monkeypatch):
 
 def test_commands_and_a_listing_of_the_same_table_are_two_states_of_it():
     assert refuse(f"iptables -t nat -A OUTPUT -p tcp\n{SAVED}") == "line 2: the table nat of IPv4 is there twice; give one state of it"
+    assert refuse(f"{SAVED}iptables -t nat -A OUTPUT -p tcp\n") == "line 5: the table nat of IPv4 is there twice; give one state of it"
     assert [*read(f"iptables -A OUTPUT -p tcp\n{SAVED}")] == ["IPv4 filter", "IPv4 nat"]
 
 
@@ -539,6 +541,7 @@ def test_every_line_that_is_not_read_counts_wherever_it_stands():
     [
         ("iptables -A OUTPUT -p tcp -t nat", {"IPv4 nat": {"OUTPUT": ["-p tcp"]}}), ("iptables -A OUTPUT -p tcp -t nat;", {"IPv4 nat": {"OUTPUT": ["-p tcp"]}}), ("iptables -A OUTPUT -p tcp -t", {"IPv4 filter": {"OUTPUT": ["-p tcp -t"]}}),
         ("iptables -A OUTPUT -p tcp; iptables -F;", {"IPv4 filter": {"OUTPUT": []}}), ("iptables -N X; iptables -X; ip6tables -N Y;", {"IPv4 filter": {}, "IPv6 filter": {"Y": []}}),
+        *[(f"iptables -A OUTPUT -p tcp {wait}", {"IPv4 filter": {"OUTPUT": ["-p tcp"]}}) for wait in ("-w 5", "--wait 5", "-W 100", "--wait", "-4", "2> x", "> x")],
         ('iptables -A OUTPUT "-t" nat', {"IPv4 filter": {"OUTPUT": ['"-t" nat']}}), ("iptables -A OUTPUT -p tcp -t nat -t raw", {"IPv4 raw": {"OUTPUT": ["-p tcp"]}}),
     ],
 )  # fmt: skip
