@@ -547,3 +547,20 @@ def test_every_line_that_is_not_read_counts_wherever_it_stands():
 )  # fmt: skip
 def test_a_table_may_be_named_last_and_a_semicolon_belongs_to_no_word(text, tables):
     assert read(f"{text}\n") == tables
+
+
+def test_a_command_for_one_chain_looks_through_that_alone_and_each_rule_is_read_once(monkeypatch):
+    monkeypatch.setattr(pasted, "MAX_COMPARED", 3)
+    chains = [f"-N {name}" for name in "ABCD"]
+    assert run(*chains, "-F A", "-F A", "-F B") == {"A": [], "B": [], "C": [], "D": []}
+    assert run(*chains, "-X A", "-X B", "-X C") == {"D": []}
+    texts = []
+    monkeypatch.setattr(pasted, "MAX_COMPARED", 1000)
+    monkeypatch.setattr(pasted, "normalise", lambda text, family: texts.append((text, family)) or (text, family))
+    assert run("-A OUTPUT -p tcp", "-A OUTPUT -p udp", *["-D OUTPUT -p udp", "-A OUTPUT -p udp"] * 5) == {"OUTPUT": ["-p tcp", "-p udp"]}
+    assert sorted(texts) == [("-p tcp", IPV4), ("-p udp", IPV4)]
+
+
+def test_tables_behind_those_of_a_known_family_have_the_family_of_their_addresses():
+    text = "iptables -A OUTPUT -p tcp\n*nat\n-A OUTPUT -d fd00::1\nCOMMIT\n*raw\nCOMMIT\n"
+    assert read(text) == {"IPv4 filter": {"OUTPUT": ["-p tcp"]}, "IPv6 nat": {"OUTPUT": ["-d fd00::1"]}, "IPv6 raw": {}}
