@@ -194,3 +194,15 @@ def test_a_rule_of_ours_with_foreign_text_is_deleted_by_number_and_put_back_with
     assert lost == ("nat ISTIO_OUTPUT rule 1",)
     for script in (removal, write_transition(back, listing, owned)):
         assert all(line.isprintable() and "15001" not in line for line in script.split("\n"))
+
+
+def test_counters_are_a_part_of_each_rule_where_they_are_asked_for():
+    listing = parse_listing(table(":A - [1:2]", ":B DROP [0:0]", "[7:420] -A A -p tcp -j B", "[0:0] -A B", "[1:2] -A A ! -i a"), counted=True)["nat"]
+    assert listing.rules == {"A": ["[7:420] -p tcp -j B", "[1:2] ! -i a"], "B": ["[0:0] "]}
+    assert listing.policies == {"A": "-", "B": "DROP"}
+
+
+@pytest.mark.parametrize("line", [":A  - [0:0]", ":A - [0:0] ", ":A -\t[0:0]", ":A - [00]", ":A - [:]", ":A - (0:0)", ":A - [0:0", ":A - 0:0", ":A - [-1:0]", ":A - [0:0:0]", ": A [0:0]"])
+def test_a_chain_has_a_name_a_policy_and_counters_with_one_blank_between(line):
+    with pytest.raises(ParseError, match=r"cannot be read safely: no chain with its policy and counters|cannot be printed"):
+        parse_listing(table(line))

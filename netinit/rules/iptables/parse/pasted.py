@@ -86,8 +86,7 @@ class _Segment:
     family: Family | None
     table: str
     line: int
-    is_open: bool = False  # begun by `*table`, and not ended yet
-    commands: bool = False
+    is_open: bool = False  # begun by `*table`, so that COMMIT ends it
     policies: dict[str, str] = field(default_factory=dict)
     rules: dict[str, list[str]] = field(default_factory=dict)
 
@@ -184,9 +183,8 @@ class _PastedReader:
 
     def __init__(self, text: str) -> None:
         self._lines = clean(text)
-        self._ends_in_line = not text.endswith(("\n", "\r"))
         self._family: Family | None = None
-        self._table: str | None = None  # of `iptables -S`, named by the command above
+        self._table = ""  # of `iptables -S`, named by the command above
         self._segments: list[_Segment] = []
         self._commands: dict[tuple[Family, str], _Segment] = {}
         self._current: _Segment | None = None
@@ -244,7 +242,7 @@ class _PastedReader:
         if _CUT.match(line):
             raise wrong(number, f"{quote(line)}: the listing is cut off there; {FORM}")
         if head := _HEAD.match(line):
-            self._family, self._table = _FAMILIES[head[1]], None
+            self._family, self._table = _FAMILIES[head[1]], ""
             self._leave()
         elif line.startswith("#") and not (self._hash_is_prompt and _PROMPTED.match(line)):
             self._read_comment(line)
@@ -284,7 +282,7 @@ class _PastedReader:
     def _end(self, number: int) -> None:
         if not self._current or not self._current.is_open:
             raise wrong(number, f"COMMIT ends no table: the listing is cut off; {FORM}")
-        self._current.is_open, self._current = False, None
+        self._current = None
 
     def _leave(self) -> None:
         if self._current and self._current.is_open:
@@ -327,7 +325,7 @@ class _PastedReader:
 
     def _check_end(self, number: int, spec: Sequence[Word]) -> None:
         """Refuse a last line that is cut inside of a rule."""
-        is_last = self._ends_in_line and number >= len(self._lines)
+        is_last = number == len(self._lines)  # behind a line feed there is one more, which is empty
         if is_last and not (self._current and self._current.is_open) and not any(word.raw in ("-j", "-g") for word in spec[:-1]):
             raise wrong(number, f"the listing is cut off inside of a rule; {FORM}")
 
@@ -342,7 +340,7 @@ class _PastedReader:
         if not self._current or again or behind:
             if self._current and self._table:
                 raise wrong(number, f"a second table begins behind that of line {self._current.line}; give each its command")
-            self._current = _Segment(self._family, self._table or "", number)
+            self._current = _Segment(self._family, self._table, number)
             self._segments.append(self._current)
             self._left_out += [line for _, line in self._skipped]
             self._skipped = []
@@ -356,7 +354,7 @@ class _PastedReader:
         self._family = _FAMILIES[command[1]]
         named = re.search(r"(?:-t\s*|--table[= ])([a-z]+)", line[command.end() :])
         is_listing = any(word in _LISTING for word in line[command.end() :].split())
-        self._table = named[1] if named and is_listing else FILTER if is_listing else None
+        self._table = named[1] if named and is_listing else FILTER if is_listing else ""
         if re.search(r"\|\s*(?:grep|head|tail|egrep|awk|sed)\b", line):
             self._warnings.append("its command filters the listing: rules may be missing")
 
@@ -422,7 +420,7 @@ class _PastedReader:
             raise wrong(number, f"{quote(table)} is no table of iptables ({', '.join(sorted(KNOWN_TABLES))})")
         segment = self._commands.get((family, table))
         if segment is None:
-            segment = self._commands[family, table] = _Segment(family, table, number, commands=True)
+            segment = self._commands[family, table] = _Segment(family, table, number)
             self._segments.append(segment)
         self._change(number, family, segment, operation, rest)
 

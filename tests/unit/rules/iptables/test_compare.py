@@ -15,6 +15,7 @@ from core import (
 )
 from listings import listing_of, make_listing
 from netinit.kernel.answers import decode, encode
+from netinit.rules.iptables.compare import align
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.write import DecodedRule
 from netinit.rules.rule_patterns import layout_patterns
@@ -219,3 +220,22 @@ def test_jumps_from_chains_of_others_into_ours_are_found():
         "nat OUTPUT -j ISTIO_OUTPUT\nnat THEIRS -p tcp -j ISTIO_OUTPUT\nnat THEIRS -j ACCEPT\nnat ISTIO_INBOUND -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
     )
     assert list(family_rules(listing, {}).find_foreign_jumps()) == [("nat", "THEIRS", "-p tcp -j ISTIO_OUTPUT")]
+
+
+@pytest.mark.parametrize("rule", ["-s 10.0.0.0/8 -j ACCEPT", "-d 127.0.0.11/32 -j DOCKER", "-d 127.0.0.11/32 -p tcp -j DOCKER_OUTPUT", "-j RETURN", "-g THEIRS", "-p tcp -j LOG2"])
+def test_a_rule_that_may_decide_is_a_shadow_whatever_it_asks(rule):
+    jump = "nat OUTPUT -j ISTIO_OUTPUT\nnat ISTIO_OUTPUT"
+    assert shadows(f"nat OUTPUT {rule}\n{jump}") == [("shadowing", "OUTPUT", 1, rule)]
+    assert shadows(f"nat OUTPUT -d 127.0.0.11/32 -j DOCKER_OUTPUT\n{jump}") == [], "Docker's resolver, which Istio leaves alone"
+
+
+@pytest.mark.parametrize(
+    ("planned", "live", "missing", "extra"),
+    [
+        ("", "", [], []), ("abc", "abc", [], []), ("abc", "", [(0, None), (1, None), (2, None)], []), ("", "ab", [], [0, 1]), ("abc", "ac", [(1, None)], []), ("ac", "abc", [], [1]),
+        ("abc", "bca", [(0, 2)], []), ("abc", "xbc", [(0, None)], [0]), ("abb", "bxab", [(2, 0)], [1]), ("aab", "baa", [(2, 0)], []), ("ab", "xayb", [], [0, 2]),
+        ("xb", "y" + "b" * 300, [(0, None)], [0, *range(2, 301)]),
+    ],
+)  # fmt: skip
+def test_two_sequences_are_aligned_with_as_few_differences_as_there_are(planned, live, missing, extra):
+    assert align(planned, live) == (missing, extra)

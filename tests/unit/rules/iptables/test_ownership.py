@@ -20,7 +20,9 @@ from core import (
 )
 from listings import listing_of, make_listing
 from netinit.options.interception import LAYOUTS, SIDECAR
+from netinit.rules.iptables.ownership import holds_ours
 from netinit.rules.iptables.parse import normalise
+from netinit.rules.iptables.write import ListedTable
 from netinit.rules.layouts import classic, outbound, tproxy
 from netinit.rules.marking_targets import SetMark
 from netinit.rules.matches.context import Mark
@@ -547,3 +549,8 @@ def test_a_mark_keeps_its_mask_where_it_has_one(monkeypatch):
 
     monkeypatch.setattr(tproxy, "mark_connections", set_mark)
     assert normalise(f"-j MARK --set-xmark {TPROXY_MARK:#x}/0xffffffff", IPV4) in [one.key for one in make_patterns().rules]
+
+
+@pytest.mark.parametrize(("chains", "has"), [(("OUTPUT", "ISTIO_OUTPUT"), True), (("ISTIO_DROP",), True), (("OUTPUT", "THEIRS"), False), ((), False)])
+def test_a_table_with_a_chain_of_ours_holds_ours(chains, has):
+    assert holds_ours(ListedTable(policies=dict.fromkeys(chains, "-"), rules={chain: [] for chain in chains})) is has

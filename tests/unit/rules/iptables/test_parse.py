@@ -8,8 +8,8 @@ from netinit.base.errors import ParseError
 from netinit.base.net import IPV4, IPV6, Network
 from netinit.rules.decoding import read_masked, read_number
 from netinit.rules.foreign_targets import DestinationNat, Observe, Queue, SourceNat, UnknownTarget, Untrack
-from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, read_networks, split_words
-from netinit.rules.iptables.write import write_rule
+from netinit.rules.iptables.parse import normalise, normalise_rule, parse_rule, part_comment, read_networks, split_words
+from netinit.rules.iptables.write import DecodedRule, write_rule
 from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetMark, TrackZone
 from netinit.rules.matches.context import (
     AddressType,
@@ -457,3 +457,61 @@ def test_a_target_is_read_or_kept_to_the_letter(text, target):
 )
 def test_what_always_holds_and_the_order_of_lists_make_no_difference(one, other, same):
     assert (normalise(one, IPV4) == normalise(other, IPV4)) is same
+
+
+# --- whole rules ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", [IPV4, IPV6], ids=str)
+def test_a_rule_is_of_the_family_in_which_it_is_read(family):
+    assert parse_rule("-p tcp -j RETURN", family).families == (family,)
+
+
+@pytest.mark.parametrize("text", ["a\x0bb", "a\nb", "a\rb", "a\u00a0b", "a\x1fb\u2003c"])
+def test_only_blanks_and_tabs_part_words(text):
+    assert [word.text for word in split_words(f"x\t{text} \ty")] == ["x", text, "y"]
+    assert [word.raw for word in split_words(f'x\t{text} \ty\t"z"')] == ["x", text, "y", '"z"']
+
+
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("! -f -p tcp", ["-p tcp", "! -f"]), ("-f", ["-f"]), ("--fragment -i a", ["-i a", "--fragment"]), ("-s db -d 10.0.0.1 ! -d other.example", ["-d 10.0.0.1/32", "-s db", "! -d other.example"]),
+        ("-i a -c 1 2 -o b", ["-i a", "-o b"]), ("--foo a b c -i a", ["-i a", "--foo a b c"]), ("! --foo -p udp", ["-p udp", "! --foo"]), ("-m x -m y --foo - -5 a --bar", ["-m x", "-m y --foo - -5 a --bar"]),
+        ("-m x --foo a -p tcp --bar", ["-p tcp", "-m x --foo a --bar"]), ("-p tcp --dport 1 -m mark ! --mark 1 --sport 2", ["-m tcp --sport 2", "-m tcp --dport 1", "-m mark ! --mark 0x1"]),
+        ("-p all -m x", ["-m x"]), ("-p 256", ["-p 256"]), ("-p 255", ["-p 255"]), ("! -p 0", []), ("-p ALL", []), ("-p ICMPV6", ["-p ipv6-icmp"]), ("-m tcp -p tcp", ["-p tcp -m tcp"]), ("-i a -s 10.0.0.1 -p tcp -m tcp", ["-s 10.0.0.1/32", "-i a", "-p tcp -m tcp"]), ("-p tcp -m udp", ["-p tcp", "-m udp"]),
+        ('-m x --foo "a b" --bar "!"', ['-m x --foo "a b" --bar "!"']), ("-m comment --comment -x -i a", ["-i a"]), ('-m comment --comment "a" b -i a', ["-i a"]),
+        ("-m comment --comment a -m comment --comment b -i a", ["-i a"]),
+    ],
+)  # fmt: skip
+def test_matches_are_those_of_iptables_then_those_of_modules_then_what_belongs_to_none(text, matches):
+    rule = parse_rule(f"{text} -j RETURN", IPV4)
+    assert [match.xt() for match in rule.matches] == matches
+    assert rule.target == Return()
+
+
+@pytest.mark.parametrize(
+    ("text", "comment"),
+    [
+        ("-m comment --comment a", "a"), ("-m comment --comment -x", "-x"), ("-m comment --comment a -m comment --comment b", "b"), ("-m comment --comment '' -p tcp", ""), ("-p tcp", ""), ("-m comment", ""),
+        ("-m comment --comment", ""), ('-m comment --comment "!" -p tcp', "!"),
+    ],
+)  # fmt: skip
+def test_a_rule_has_its_last_comment(text, comment):
+    assert parse_rule(text, IPV4).comment == comment
+
+
+@pytest.mark.parametrize(("text", "module"), [("-p tcp", False), ("-p tcp -m tcp", True), ("-p tcp -m comment --comment tcp", False), ("-p udp -m udp", True), ("! -p tcp -m tcp", True)])
+def test_a_bare_module_of_the_protocol_is_kept_with_it(text, module):
+    (protocol,) = parse_rule(f"{text} -j RETURN", IPV4).matches
+    assert protocol.module is module
+    assert write_rule(parse_rule(f"{text} -j RETURN", IPV4), IPV4) == [f"{text.partition(' -m comment')[0]} -j RETURN"]
+
+
+def test_the_text_alone_of_a_rule_of_the_kernel_is_parted_and_its_meaning_is_what_was_decoded():
+    meant = parse_rule("-p udp -j DROP", IPV4)
+    spec = DecodedRule("-p tcp -j RETURN", meant)
+    assert parse_rule(spec, IPV4) is meant
+    assert normalise(spec, IPV4) == normalise("-p udp -j DROP", IPV4)
+    assert part_comment(spec) == ("-p tcp -j RETURN", "")
+    assert type(part_comment(spec)[0]) is str

@@ -12,9 +12,23 @@ from netinit.options.kinds import Flag
 from netinit.rules.infer_options.address_sets import as_listed, find_threshold
 from netinit.rules.iptables.parse import parse_rule
 from netinit.rules.iptables.set_changes import compare_sets, find_preparation, find_return, number_sets, surplus
-from netinit.rules.iptables.sets import format_element, resolve, unread, use_sets
+from netinit.rules.iptables.sets import (
+    DESTROY,
+    FILL,
+    SWAP,
+    SetStep,
+    format_element,
+    is_unread,
+    resolve,
+    unread,
+    use_sets,
+)
 from netinit.rules.iptables.write import WrittenRule, write_plan
-from netinit.rules.matches.packet import Destination
+from netinit.rules.matches import EXTENSION
+from netinit.rules.matches.context import Mark, UnknownMatch
+from netinit.rules.matches.packet import Destination, InInterface
+from netinit.rules.model import Chain, Rule, Table
+from netinit.rules.targets import Return
 
 FOUR = tuple(Network.parse(f"10.0.{i}.0/24") for i in range(6))
 SIX = tuple(Network.parse(f"fd00:{i}::/32") for i in range(1, 4))
@@ -210,3 +224,131 @@ def test_a_lookup_has_the_number_that_the_kernel_gave_the_set(numbers, kept):
     structs = [one.kept for one in found.matches if one.xt().startswith("-m set")]
     assert [(one[0], one[1], one[2].rstrip(b"\0") == kept.rstrip(b"\0")) if one else None for one in structs] == [("set", 4, True) if kept else None]
     assert [one.xt() for one in found.matches] == [one.xt() for one in matches.matches]
+
+
+# --- steps, contents and lookups --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "is_ipv6", "hash_size", "most"),
+    [("x-4", 0, False, 64, 65536), ("x-6", 64, True, 64, 65536), ("x-6-new", 65, True, 65, 65536), ("x-4-new", 65536, False, 65536, 65536), ("x-4", 65537, False, 65537, 65537), ("6", 1, False, 64, 65536)],
+)
+def test_a_set_is_made_for_its_family_and_as_large_as_its_elements(name, count, is_ipv6, hash_size, most):
+    step = SetStep(kind=FILL, name=name, elements=frozenset(map(str, range(count))))
+    assert (step.is_ipv6, step.hash_size, step.most_elements, step.other) == (is_ipv6, hash_size, most, "")
+
+
+def test_a_set_as_planned_is_filled_again_only_if_it_is_forced():
+    (wanted,) = rewritten(5, exclude_outbound_cidrs=FOUR)[2:][0]
+    name, live = wanted.name, {wanted.name: wanted.elements}
+    assert find_preparation((wanted,), live) == ()
+    forced = (SetStep(kind=FILL, name=f"{name}-new", elements=wanted.elements), SetStep(kind=SWAP, name=name, other=f"{name}-new"))
+    assert find_preparation((wanted,), live, force=True) == forced
+    assert find_preparation((wanted,), {name: frozenset()}) == forced
+    assert find_preparation((wanted,), {}) == (SetStep(kind=FILL, name=name, elements=wanted.elements),)
+    left = {name: frozenset(), f"{name}-new": wanted.elements}
+    assert find_preparation((wanted,), left) == (SetStep(kind=DESTROY, name=f"{name}-new"), *forced), "what a killed run left is not believed"
+
+
+def test_all_sets_are_filled_before_the_first_is_swapped():
+    first, second = rewritten(2, exclude_outbound_cidrs=FOUR + SIX, outbound_cidrs="*")[2]
+    steps = find_preparation((first, second), {first.name: frozenset(), second.name: frozenset()})
+    assert [(step.kind, step.name) for step in steps] == [(FILL, f"{first.name}-new"), (FILL, f"{second.name}-new"), (SWAP, first.name), (SWAP, second.name)]
+
+
+def test_the_way_back_leaves_alone_what_is_as_it_was():
+    old, new = frozenset({"10.0.0.0/8"}), frozenset({"10.0.0.0/9"})
+    assert find_return({"a": old}, {"a": old, "b": new}) == find_return({}, {"b": new}) == ()
+    assert find_return({"a": old}, {"a": unread("why"), "a-new": old}) == (SetStep(kind=SWAP, name="a", other="a-new"),)
+    assert find_return({"a": old}, {}) == (SetStep(kind=FILL, name="a", elements=old),)
+
+
+def test_a_set_that_could_not_be_read_says_why_and_is_known_by_that():
+    assert unread("it was made with other options") == frozenset({"unknown elements: it was made with other options"})
+    assert [is_unread(one) for one in (unread("x"), unread("x") | {"10.0.0.0/8"}, frozenset({"10.0.0.0/8"}), frozenset())] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("elements", "networks"),
+    [
+        (("10.0.0.1", "fd00::1"), ["10.0.0.1/32", "fd00::1/128"]), (("0.0.0.0/1", "128.0.0.0/1"), ["0.0.0.0/0"]), (("0.0.0.0/1",), ["0.0.0.0/1"]), (("8000::/1", "::/1", "fd00::1"), ["::/0", "fd00::1/128"]),
+        (("0.0.0.0/1", "128.0.0.0/1", "10.0.0.0/8"), ["0.0.0.0/0", "10.0.0.0/8"]), ((), []),
+    ],
+)  # fmt: skip
+def test_a_lookup_is_about_the_networks_that_the_set_was_given(elements, networks):
+    (match,) = resolve(parse_rule("-m set --match-set a dst", IPV4), {"a": frozenset(elements)}).matches
+    assert [network.text for network in match.networks] == networks
+    assert (match.name, match.place, match.each()) == ("a", EXTENSION, (UnknownMatch(text="-m set --match-set a dst"),))
+
+
+@pytest.mark.parametrize("text", ["-m set --match-set b dst", "-m set --match-set a src", "-m set ! --match-set a dst", "-m set --match-set a dst,dst", "-d 10.0.0.1"])
+def test_a_lookup_in_another_set_or_of_another_side_stays_as_it_is(text):
+    rule = parse_rule(f"-p tcp {text} -j RETURN", IPV4)
+    assert resolve(rule, {"a": frozenset({"10.0.0.0/8"})}) == rule
+    assert number_sets(WrittenRule(rule=rule, matches=rule.matches, comment="", text=""), {"a": 1}).matches == rule.matches
+
+
+def test_a_lookup_among_others_is_replaced_in_its_place():
+    rule = parse_rule("-p tcp -m set --match-set b dst -m mark --mark 1 -m set --match-set a dst -j RETURN", IPV4)
+    found = resolve(rule, {"a": frozenset({"10.0.0.0/8"}), "c": frozenset()})
+    assert [type(match).__name__ for match in found.matches] == ["Protocol", "UnknownMatch", "Mark", "SetDestination"]
+    assert found.matches[:3] == rule.matches[:3]
+    assert (found.target, found.families) == (rule.target, rule.families)
+
+
+def test_a_rule_without_a_lookup_is_the_same_one_with_numbers():
+    rule = parse_rule("-p tcp -j RETURN", IPV4)
+    written = WrittenRule(rule=rule, matches=rule.matches, comment="", text="")
+    assert number_sets(written, {"a": 1}) is written
+
+
+def test_a_list_is_a_set_from_one_network_above_the_threshold_and_negated_never():
+    assert [len(rewritten(threshold, exclude_outbound_cidrs=FOUR)[2]) for threshold in (0, 5, 6, 7)] == [1, 1, 0, 0]
+    made = plan(Options(exclude_outbound_cidrs=FOUR, outbound_cidrs="*"))
+
+    def negate(rule):
+        return rule.replace(matches=tuple([one.replace(negated=True) if isinstance(one, Destination) else one for one in rule.matches]))
+
+    tables = tuple([table.replace(chains=tuple([chain.replace(rules=tuple(map(negate, chain.rules))) for chain in table.chains])) for table in made.tables])
+    new = made.replace(tables=tables)
+    assert use_sets(new, "x", 2) == (new, ())
+
+
+def test_a_set_has_the_rule_that_asks_for_it_and_its_networks_in_their_order():
+    old, new, (wanted,) = rewritten(2, exclude_outbound_cidrs=FOUR, outbound_cidrs="*")
+    assert (wanted.networks, wanted.rule.comment) == (FOUR, "these networks are not captured")
+    assert wanted.rule.origin.option == "exclude_outbound_cidrs"
+    asking = [rule for _, _, rule in new.walk() if rule not in [one for _, _, one in old.walk()]]
+    assert [[match.networks for match in rule.matches if isinstance(match, Destination)] for rule in asking] == [[FOUR]] * len(asking) != []
+
+
+def test_a_list_that_stands_in_two_places_is_one_set_for_both():
+    equal = tuple(Network.parse(network.text) for network in FOUR)  # the same list, read a second time
+
+    def copy(chain):
+        long = [rule for rule in chain.rules if any(getattr(match, "networks", ()) == FOUR for match in rule.matches)]
+        return chain.replace(rules=(*chain.rules, *[rule.replace(matches=(Destination(networks=equal),)) for rule in long]))
+
+    made = plan(Options(exclude_outbound_cidrs=FOUR, outbound_cidrs="*"))
+    twice = made.replace(tables=tuple([table.replace(chains=tuple(map(copy, table.chains))) for table in made.tables]))
+    new, wanted = use_sets(twice, "x", 2)
+    assert len(wanted) == 1
+    assert not [text for text in rules_of(new, IPV4) if FOUR[0].text in text]
+
+
+def test_one_network_is_a_list_too():
+    _, new, wanted = rewritten(0, exclude_outbound_cidrs=FOUR[:1] + SIX[:1], outbound_cidrs="*")
+    assert [(one.name, one.elements) for one in wanted] == [("netinit-nft-exclude-4", frozenset({FOUR[0].text})), ("netinit-nft-exclude-6", frozenset({SIX[0].text}))]
+    assert "-m set --match-set netinit-nft-exclude-6 dst -j RETURN" in rules_of(new, IPV6)
+
+
+def test_what_else_a_rule_asks_stays_in_its_place_whether_its_list_is_a_set_or_not():
+    origin = next(rule.origin for _, _, rule in plan(Options(exclude_outbound_cidrs=FOUR, outbound_cidrs="*")).walk() if rule.origin and rule.origin.option == "exclude_outbound_cidrs")
+    rules = [Rule(matches=(InInterface(names=("a",)), Destination(networks=networks), Mark(value=1)), target=Return(), origin=origin) for networks in (FOUR, FOUR[:3], FOUR[3:4])]
+    made = plan(Options()).replace(tables=(Table(name="nat", chains=(Chain(name="X", rules=tuple(rules)),)),))
+    new, wanted = use_sets(made, "x", 2)
+    found = [rule.matches for _, _, rule in new.walk()]
+    assert [(one[0], one[2]) for one in found] == [(InInterface(names=("a",)), Mark(value=1))] * 3
+    assert [type(one[1]).__name__ for one in found] == ["SetDestination", "Destination", "Destination"]
+    assert [one[1].networks for one in found] == [FOUR, FOUR[:3], FOUR[3:4]]
+    assert [one.rule for one in wanted] == rules[:1]

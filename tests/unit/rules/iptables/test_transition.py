@@ -19,7 +19,9 @@ from core import (
     write_transition,
 )
 from listings import listing_of, make_listing
-from netinit.rules.iptables.write import ListedTable
+from netinit.rules.iptables.parse import parse_rule
+from netinit.rules.iptables.transition import text_is_complete
+from netinit.rules.iptables.write import DecodedRule, ListedTable
 from netinit.rules.rule_patterns import layout_patterns
 from strategies import made_options
 
@@ -229,3 +231,73 @@ def test_the_way_back_names_each_rule_that_is_no_line_and_keeps_the_places_of_th
     target, lost = target_from_listing(family_rules(listing, {("nat", "OUTPUT"): [0, 1, 3, 4]}))
     assert target == {"nat": {"OUTPUT": [(1, "-j ISTIO_OUTPUT"), (3, texts[4])], "ISTIO_OUTPUT": [(0, own[0])]}}
     assert lost == ("nat OUTPUT rule 2", "nat OUTPUT rule 4", "nat ISTIO_OUTPUT rule 2")
+
+
+# --- deletions by number, and rules of the kernel ---------------------------------------------------------------------
+
+BETWEEN = "nat OUTPUT -p tcp -j THEIRS\nnat OUTPUT -p udp -j ISTIO_OUTPUT\nnat OUTPUT -j THEIRS\nnat OUTPUT -j ISTIO_OUTPUT\nnat PREROUTING -p tcp -j ISTIO_INBOUND\nnat ISTIO_OUTPUT\nnat ISTIO_INBOUND\nnat THEIRS"
+
+
+def test_where_the_kernel_may_hold_other_rules_than_listed_ours_are_deleted_by_their_numbers_from_the_end():
+    assert transition(BETWEEN, by_number=True) == [
+        "*nat", ":ISTIO_OUTPUT - [0:0]", ":ISTIO_INBOUND - [0:0]", "-D PREROUTING 1", "-D OUTPUT 4", "-D OUTPUT 2", "-X ISTIO_OUTPUT", "-X ISTIO_INBOUND", "COMMIT",
+    ]  # fmt: skip
+    assert transition(BETWEEN)[3:6] == ["-D PREROUTING -p tcp -j ISTIO_INBOUND", "-D OUTPUT -p udp -j ISTIO_OUTPUT", "-D OUTPUT -j ISTIO_OUTPUT"]
+
+
+def test_what_rejects_is_deleted_by_number_first_and_the_others_by_what_their_numbers_are_then():
+    rules = ["-j ISTIO_QUIC", "-p tcp -j ISTIO_INBOUND", "-j THEIRS", "-p udp -j ISTIO_QUIC", "-p tcp -j ISTIO_OUTPUT", "-j ISTIO_PRERT"]
+    chains = ["THEIRS", "ISTIO_QUIC", "ISTIO_INBOUND", "ISTIO_OUTPUT", "ISTIO_PRERT"]
+    listing = make_listing("\n".join([*[f"filter INPUT {rule}" for rule in rules], *[f"filter {chain}" for chain in chains], "filter OUTPUT -j ISTIO_OUTPUT", "filter FORWARD -j THEIRS"]))
+    target = {"nat": {"OUTPUT": [(0, "-j ISTIO_OUTPUT")], "ISTIO_OUTPUT": []}, "filter": {"INPUT": [(0, "-j ISTIO_QUIC")], "ISTIO_QUIC": []}}
+    owned = {("filter", "INPUT"): [0, 1, 3, 4, 5], ("filter", "OUTPUT"): [0]}
+    nat = ["*nat", ":ISTIO_OUTPUT - [0:0]", "-A OUTPUT -j ISTIO_OUTPUT", "COMMIT"]
+    declared = ["*filter", ":ISTIO_QUIC - [0:0]", *[f":{chain} - [0:0]" for chain in chains[2:]]]
+    ending = ["-A INPUT -j ISTIO_QUIC", *[f"-X {chain}" for chain in chains[2:]], "COMMIT"]
+    assert write_transition(target, listing, owned, by_number=True).splitlines() == [
+        "*filter", "-D INPUT 6", "-D INPUT 5", "-D INPUT 2", "-D OUTPUT 1", "COMMIT", *nat, *declared, "-D INPUT 3", "-D INPUT 1", *ending,
+    ]  # fmt: skip
+    assert write_transition(target, listing, owned).splitlines() == [
+        "*filter", *[f"-D INPUT {rules[at]}" for at in (1, 4, 5)], "-D OUTPUT -j ISTIO_OUTPUT", "COMMIT", *nat, *declared, *[f"-D INPUT {rules[at]}" for at in (0, 3)], *ending,
+    ]  # fmt: skip
+    assert owned == {("filter", "INPUT"): [0, 1, 3, 4, 5], ("filter", "OUTPUT"): [0]}, "what was given stays as it is"
+    assert listing["filter"].rules["INPUT"] == rules
+
+
+def test_a_table_of_which_nothing_rejects_has_no_commit_before_the_others():
+    listing = make_listing("filter INPUT -j ISTIO_QUIC\nfilter ISTIO_QUIC")
+    target = {"nat": {"OUTPUT": [(0, "-j ISTIO_OUTPUT")], "ISTIO_OUTPUT": []}, "filter": {"ISTIO_QUIC": []}}
+    lines = write_transition(target, listing, {("filter", "INPUT"): [0]}).splitlines()
+    assert tables(lines) == ["*nat", "*filter"]
+    assert lines[4:] == ["*filter", ":ISTIO_QUIC - [0:0]", "-D INPUT -j ISTIO_QUIC", "COMMIT"]
+
+
+def decoded(text, meaning=None):
+    """A rule of the kernel with its text, which may not show all of it."""
+    return DecodedRule(text, parse_rule(meaning or text, IPV4))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_complete"),
+    [
+        ("-p tcp -j RETURN", True), ('-m comment --comment "open', True), (decoded("-p tcp -j RETURN"), True), (decoded("-d 10.0.0.1 -j RETURN", "-d 10.0.0.1/32 -j RETURN"), True),
+        (decoded("-p tcp -j RETURN", "-p udp -j RETURN"), False), (decoded("-p tcp -j RETURN", "-p tcp -j ACCEPT"), False), (decoded('-m comment --comment "open', "-p tcp"), False),
+    ],
+)  # fmt: skip
+def test_a_text_is_complete_if_it_is_read_as_what_the_kernel_has(text, is_complete):
+    assert text_is_complete(text) is is_complete
+
+
+def test_a_rule_of_which_the_text_is_not_complete_is_deleted_by_number_and_cannot_come_back():
+    short = decoded("-j ISTIO_OUTPUT", "-p udp -j ISTIO_OUTPUT")
+    listing = {"nat": ListedTable(policies={"OUTPUT": "ACCEPT", "ISTIO_OUTPUT": "-"}, rules={"OUTPUT": [decoded("-j THEIRS"), short, decoded("-p tcp -j ISTIO_OUTPUT")], "ISTIO_OUTPUT": [short]})}
+    owned = {("nat", "OUTPUT"): [1, 2]}
+    assert write_transition({}, listing, owned).splitlines()[2:4] == ["-D OUTPUT 2", "-D OUTPUT -p tcp -j ISTIO_OUTPUT"]
+    target, lost = target_from_listing(family_rules(listing, owned))
+    assert target == {"nat": {"OUTPUT": [(2, "-p tcp -j ISTIO_OUTPUT")], "ISTIO_OUTPUT": []}}
+    assert lost == ("nat OUTPUT rule 2", "nat ISTIO_OUTPUT rule 1")
+
+
+def test_a_table_without_rules_of_ours_is_no_target():
+    listing = make_listing("nat OUTPUT -j THEIRS\nnat THEIRS\nfilter ISTIO_DROP")
+    assert target_from_listing(family_rules(listing, {})) == ({"filter": {"ISTIO_DROP": []}}, ())

@@ -18,6 +18,7 @@ from netinit.rules.xtables.building import (
     extension,
     find_chains,
     make_entry,
+    settle,
     split_table,
 )
 from netinit.rules.xtables.editing import ADDED, EditedTable, TableEdit
@@ -225,3 +226,156 @@ def test_new_chains_stand_where_iptables_sorts_them():
     new = edited.write()
     names = [chain.name for chain in split_table(small().replace(hook_entries=new.offsets[:5], entries=new.entries))]
     assert names[3:] == ["A", "ISTIO_INBOUND", "ISTIO_OUTPUT", "J", "a"]
+
+
+# --- what an edit returns, and what cannot be opened -------------------------------------------------------------------
+
+
+def reopen(edited):
+    """The table as it is opened for the next edit."""
+    new = edited.write()
+    return open_table(small().replace(hook_entries=new.offsets[:5], entries=new.entries))
+
+
+def settled(edit):
+    """The edit with entries as a plan has them: without offsets of jumps."""
+
+    def bare(one):
+        return one.replace(data=settle(one.data, ENTRY_FORMS[4], one.chain))
+
+    chains = {name: tuple(map(bare, rules)) for name, rules in edit.chains.items()}
+    deleted, added = ({name: tuple([(at, bare(one)) for at, one in rules]) for name, rules in placed.items()} for placed in (edit.deleted, edit.added))
+    return edit.replace(chains=chains, deleted=deleted, added=added)
+
+
+def test_an_edit_returns_the_edit_that_undoes_it_with_indexes_for_positions():
+    to_a = entry(4, 0, "A")
+    jump, other, new = entry(4, 0, "ISTIO_OUTPUT"), entry(4, RETURNING, tag=1), entry(4, 0, "ISTIO_INBOUND", tag=2)
+    edited = open_table(small(("ISTIO_OUTPUT", (other, to_a)), ("A", (other,))))
+    assert (edited.rules, edited.size) == (3, 3 + 2 * 2 + 3 + 1), "rules, names and ends of chains, and the end of the table"
+    first = edited.edit(NOTHING.replace(added={"OUTPUT": [(1, jump), (2, other), (0, jump)]}))
+    assert first == NOTHING.replace(deleted={"OUTPUT": ((0, jump), (1, other), (2, jump))})
+    assert edited.rules == 6
+    edited = reopen(edited)
+    change = TableEdit(
+        table="nat", chains={"ISTIO_INBOUND": [other], "A": [other, other]}, deleted={"OUTPUT": [(0, jump), (2, jump)], "INPUT": []}, added={"OUTPUT": [(1, new), (0, other)], "FORWARD": ()}, removed=("ISTIO_OUTPUT",),
+    )  # fmt: skip
+    back = edited.edit(change)
+    assert settled(back) == TableEdit(
+        table="nat", chains={"A": (other,), "ISTIO_OUTPUT": (other, to_a)}, deleted={"OUTPUT": ((0, new), (2, other)), "FORWARD": ()},
+        added={"OUTPUT": ((1, jump), (3, jump)), "INPUT": ()}, removed=("ISTIO_INBOUND",),
+    )  # fmt: skip
+    again = settled(reopen(edited).edit(back))
+    assert again.chains == {"A": (other, other), "ISTIO_INBOUND": (other,)}
+    assert (again.removed, again.deleted, again.added) == (("ISTIO_OUTPUT",), {"OUTPUT": ((0, jump), (2, jump)), "INPUT": ()}, {"OUTPUT": ((1, new), (3, other)), "FORWARD": ()})
+
+
+def test_an_edit_of_nothing_undoes_nothing_and_may_name_chains_that_are_not_there():
+    edited = open_table(small())
+    assert edited.edit(NOTHING.replace(deleted={"PREROUTING": []}, added={"PREROUTING": ()})) == NOTHING.replace(deleted={"PREROUTING": ()}, added={"PREROUTING": ()})
+    assert edited.rules == 0
+    with pytest.raises(ValueError, match=r"^rule 1 of PREROUTING has changed meanwhile$"):
+        edited.edit(NOTHING.replace(deleted={"PREROUTING": [(0, entry(4, ACCEPTING))]}))
+
+
+@pytest.mark.parametrize("wanted", [entry(4, ACCEPTING, size=1), entry(4, RETURNING, size=2), entry(4, ACCEPTING, tag=1, size=2), entry(4, 0, "A", size=2), entry(4, 0, NEXT, size=2)])
+def test_a_rule_that_differs_in_anything_is_not_the_one_to_delete(wanted):
+    edited = open_table(small(("A", ())))
+    edited.edit(NOTHING.replace(added={"OUTPUT": [(0, entry(4, ACCEPTING, size=2))]}))
+    with pytest.raises(ValueError, match=r"^rule 1 of OUTPUT has changed meanwhile$"):
+        edited.edit(NOTHING.replace(deleted={"OUTPUT": [(0, wanted)]}))
+    edited.edit(NOTHING.replace(deleted={"OUTPUT": [(0, entry(4, ACCEPTING, size=2))]}))
+    assert edited.rules == 0
+
+
+def test_each_of_equal_rules_is_deleted_once():
+    one = entry(4, ACCEPTING, size=1)
+    edited = open_table(small())
+    edited.edit(NOTHING.replace(added={"OUTPUT": [(0, one)] * 2}))
+    with pytest.raises(ValueError, match=r"^rule 6 of OUTPUT has changed meanwhile$"):
+        edited.edit(NOTHING.replace(deleted={"OUTPUT": [(0, one), (0, one), (5, one)]}))
+
+
+def test_a_rule_of_a_chain_that_is_deleted_may_jump_to_the_chain_itself():
+    edited = open_table(small(("ISTIO_OUTPUT", (entry(4, RETURNING), entry(4, 0, "ISTIO_OUTPUT")))))
+    edited.edit(NOTHING.replace(removed=("ISTIO_OUTPUT",)))
+    jumping = open_table(small(("A", (entry(4, RETURNING), entry(4, 0, "ISTIO_OUTPUT"))), ("ISTIO_OUTPUT", ())))
+    with pytest.raises(ValueError, match=r"^rule 2 of A jumps to ISTIO_OUTPUT$"):
+        jumping.edit(NOTHING.replace(removed=("ISTIO_OUTPUT",)))
+
+
+def nameless(table):
+    """The table without the end of its last chain, so that a name is followed by the table's end."""
+    (*_, (_, _, _, places)), _ = find_chains(4, table.valid_hooks, table.hook_entries, table.entries)
+    assert len(places) == 1
+    return table.replace(entries=table.entries[: places[0]] + table.entries[places[0] + len(entry(4, RETURNING).data) :])
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (small().replace(entries=small().entries[:-1]), "its entries are not understood: IndexError("), (small().replace(entries=b""), "its entries are not understood: error("),
+        (nameless(small(("A", ()))), "its entries are not understood: IndexError(\"the chain 'A' has no end\")"), (small(("A", ()), ("A", ())), "its entries are not understood: IndexError(\"two chains are named 'A'\")"),
+        (small().replace(valid_hooks=0b1111), "its hooks share an entry, or are not in their order"),
+        (small().replace(hook_entries=(0, 152, 0, 304, 0)), "its hooks share an entry, or are not in their order"),
+    ],
+)  # fmt: skip
+def test_a_table_that_iptables_does_not_make_is_not_opened(table, why):
+    with pytest.raises(ValueError) as refusal:
+        open_table(table)
+    assert str(refusal.value).startswith(why)
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_a_written_table_says_where_each_hook_begins_and_where_its_policy_stands(version):
+    form, size = ENTRY_FORMS[version], len(entry(version, ACCEPTING).data)
+    rule = entry(version, RETURNING, size=1)
+    made = [EntryChain(name=name, hook=hook, entries=(*[rule] * hook, entry(version, ACCEPTING))) for name, hook in BUILTIN.items()]
+    table = join_table(LegacyTable(version=version, name="filter", valid_hooks=HOOKS, hook_entries=(0,) * 5, entries=b""), made)
+    new = open_table(table).write()
+    long = len(rule.data)
+    assert new.offsets == (0, 0, long + size, 3 * long + 2 * size, 0, 0, long, 3 * long + size, 6 * long + 2 * size, 0)
+    assert (new.form, new.sources, new.entries) == (form, tuple(range(10)), table.entries)
+
+
+# --- whole tables, byte for byte --------------------------------------------------------------------------------------
+
+OF_NAT = {"PREROUTING": 0, "INPUT": 1, "OUTPUT": 3, "POSTROUTING": 4}
+
+
+def nat(version, chains, **rules):
+    """The table nat, whose first hook is number 0, with rules in built-in chains, and other chains."""
+    made = [EntryChain(name=name, hook=hook, entries=(*rules.get(name, ()), entry(version, ACCEPTING))) for name, hook in OF_NAT.items()]
+    table = LegacyTable(version=version, name="nat", valid_hooks=0b11011, hook_entries=(0,) * 5, entries=b"")
+    return join_table(table, [*made, *[EntryChain(name=name, hook=-1, entries=(*some, entry(version, RETURNING))) for name, some in chains.items()]])
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_an_edit_makes_the_table_that_iptables_would_have_made(version):
+    first, second, jump = entry(version, RETURNING, tag=1), entry(version, 0, "A", size=3), entry(version, 0, "ISTIO_OUTPUT")
+    old = nat(version, {"A": (first,), "ISTIO_LOG": (), "J": (), "\udcffZ": (first,)}, PREROUTING=[second, first], POSTROUTING=[first])
+    new = nat(version, {"A": (first,), "ISTIO_INBOUND": (), "ISTIO_OUTPUT": (first, entry(version, 0, NEXT)), "J": (), "\udcffB": (first,), "\udcffZ": (first,)}, PREROUTING=[jump, first], OUTPUT=[jump], POSTROUTING=[first, jump])
+    edited = open_table(old)
+    back = edited.edit(
+        NOTHING.replace(
+            chains={"ISTIO_OUTPUT": (first, entry(version, 0, NEXT)), "ISTIO_INBOUND": (), "\udcffB": (first,)}, deleted={"PREROUTING": [(0, second)]}, added={"PREROUTING": [(1, jump)], "OUTPUT": [(0, jump)], "POSTROUTING": [(0, jump)]}, removed=("ISTIO_LOG",),
+        )
+    )  # fmt: skip
+    made = edited.write()
+    assert made.entries == new.entries
+    assert (made.offsets[:2], made.offsets[3:5]) == (new.hook_entries[:2], new.hook_entries[3:])
+    assert made.sources[:3] == (ADDED, 1, 2), "the rule that was deleted was number 0"
+    again = EditedTable(version, new.valid_hooks, new.hook_entries, made.entries)
+    again.edit(back)
+    assert again.write().entries == old.entries
+
+
+@pytest.mark.parametrize("version", [4, 6])
+def test_counters_are_those_that_the_kernel_had_when_the_table_was_replaced_and_those_that_an_entry_brings_along(version):
+    form = ENTRY_FORMS[version]
+    brought = bytearray(entry(version, RETURNING, tag=7).data)
+    brought[form.counters : form.counters + 16] = pack("=2Q", 1000, 2000)
+    edited = open_table(nat(version, {}, PREROUTING=[entry(version, RETURNING, tag=1), entry(version, RETURNING, tag=2, size=2)]))
+    edited.edit(NOTHING.replace(deleted={"PREROUTING": [(1, entry(version, RETURNING, tag=2, size=2))]}, added={"PREROUTING": [(0, TableEntry(data=bytes(brought)))]}))
+    held = b"".join([pack("=2Q", number, number * 5) for number in range(10, 10 + edited.size)])
+    assert unpack_from(f"={2 * 7}Q", edited.write().count(held)) == (10, 50, 1000, 2000, 12, 60, 13, 65, 14, 70, 15, 75, 16, 80)
