@@ -187,7 +187,7 @@ def test_what_is_not_known_keeps_its_struct_without_being_another_match_for_it()
     match = UnknownMatch(text="-m odd", kept=("odd", 3, b"bytes"))
     assert match.struct() == ("odd", 3, b"bytes")
     assert match == UnknownMatch(text="-m odd") != UnknownMatch(text="-m other")
-    with pytest.raises(ValueError, match="^-m odd: not understood, and not kept$"):
+    with pytest.raises(ValueError, match=r"^-m odd: not understood, and not kept$"):
         UnknownMatch(text="-m odd").struct()
 
 

@@ -21,7 +21,10 @@ def listed(text, family=IPV4):
     return parse_rule(f"{text} -j RETURN", family).matches[-1]
 
 
-def holds(match, began=((number_of("192.0.2.2"), 8080), (number_of("10.0.0.9"), 5000)), **changes):
+BEGAN = ((number_of("192.0.2.2"), 8080), (number_of("10.0.0.9"), 5000))
+
+
+def holds(match, began=BEGAN, **changes):
     """Whether it is true of a packet; `began`: the destination and the source with which its connection began."""
     return match.choose(OnePacket(PACKET.replace(**changes), Surroundings(family=IPV4), "FORWARD", began=began)).holds
 
@@ -46,7 +49,7 @@ def test_a_match_is_listed_as_it_was_and_said_in_words(text, nft, words):
     if nft:
         assert match.nft() == nft
     else:
-        with pytest.raises(ValueError, match="^either port: nft has no expression for it$"):
+        with pytest.raises(ValueError, match=r"^either port: nft has no expression for it$"):
             match.nft()
 
 
@@ -137,5 +140,5 @@ def test_a_set_is_shown_by_its_lookup_and_asks_what_its_elements_ask():
     assert (held.xt(), held.nft(), held.describe()) == ("ip saddr @held", "ip saddr @held", "`ip saddr @held` holds")
     empty = held.replace(alternatives=())
     assert (empty.describe(), empty.parts, empty.tracks) == ("`ip saddr @held` holds, and the set is empty", (), False)
-    with pytest.raises(ValueError, match="^ip saddr @held: netinit writes no lookup in a foreign set$"):
+    with pytest.raises(ValueError, match=r"^ip saddr @held: netinit writes no lookup in a foreign set$"):
         held.struct()

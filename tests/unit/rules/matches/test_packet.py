@@ -73,8 +73,10 @@ NAMES = ("eth0", "cali+", "lo", "cali7", "eth0")
     (InInterface(names=("eth0", "lo")), "ip", f"meta 2=6 1=1 | lookup 1=5f5f7365743000 2=1 5=0 | __set0: flags 3, type 41, 16 bytes: 65746830{'00' * 12} 6c6f{'00' * 14}"),
     (
         OutInterface(names=NAMES, negated=True), "ip",
-        f"meta 2=7 1=1 | lookup 1=5f5f7365743000 2=1 5=1 | __set0: flags 7, type 41, 16 bytes: {'00' * 16}* 63616c69{'00' * 12} 63616c6a{'00' * 12}*"
-        f" 65746830{'00' * 12} 65746830{'00' * 11}01* 6c6f{'00' * 14} 6c6f{'00' * 13}01*",
+        (
+            f"meta 2=7 1=1 | lookup 1=5f5f7365743000 2=1 5=1 | __set0: flags 7, type 41, 16 bytes: {'00' * 16}* 63616c69{'00' * 12} 63616c6a{'00' * 12}*"
+            f" 65746830{'00' * 12} 65746830{'00' * 11}01* 6c6f{'00' * 14} 6c6f{'00' * 13}01*"
+        ),
     ),
     (InInterface(names=("cali7", "cali+")), "ip", "meta 2=6 1=1 | cmp 1=1 2=0 3.1=63616c69"),
     (Port(protocol="tcp", ports=(80, (70, 79), (81, 90))), "ip", f"{TCP}payload 1=1 2=2 3=2 4=2 | cmp 1=1 2=5 3.1=0046 | cmp 1=1 2=3 3.1=005a"),
@@ -172,7 +174,7 @@ def test_interfaces_are_listed_in_nft_s_order_and_each_once(names, nft):
 @pytest.mark.parametrize("names", [("+",), ("lo", "+")])
 def test_any_interface_has_no_expression(names):
     for write in (InInterface(names=names).nft, lambda: show_match(InInterface(names=names))):
-        with pytest.raises(ValueError, match="^any interface: nft has no expression for it$"):
+        with pytest.raises(ValueError, match=r"^any interface: nft has no expression for it$"):
             write()
 
 
