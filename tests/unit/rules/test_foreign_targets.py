@@ -39,6 +39,7 @@ def listed(text, family=IPV4):
     (4, SourceNat(text="", address="10.0.0.9"), ("SNAT", 0, 24), pack("=2I", 1, 1) + V4 + V4), (6, SourceNat(text="", address="fd00::9"), ("SNAT", 1, 40), pack("=I", 1) + V6 + V6),
     (4, DestinationNat(address="10.0.0.9", port=60001), ("DNAT", 2, 48), pack("=I16s16s", 3, V4, V4) + pack(">2H", 60001, 60001)),
     (6, DestinationNat(address="fd00::9", port=0), ("DNAT", 2, 48), pack("=I", 1) + V6 + V6), (4, DestinationNat(address="", port=80), ("DNAT", 2, 48), pack("=I32x", 2) + pack(">2H", 80, 80)),
+    (4, DestinationNat(address="", port=0), ("DNAT", 2, 48), b""), (6, DestinationNat(address="fd00::9", port=80), ("DNAT", 2, 48), pack("=I", 3) + V6 + V6 + pack(">2H", 80, 80)),
     (4, listed("CT --notrack"), ("CT", 2, 72), pack("=2H", 1, 0)), (6, listed("CT --notrack"), ("CT", 2, 72), pack("=2H", 1, 0)),
     (4, listed("NETMAP --to 10.0.0.0/9"), ("NETMAP", 0, 24), pack("=2I", 1, 1) + bytes((10, 0, 0, 0, 10, 127, 255, 255))),
     (6, listed("NETMAP --to fd00::/15", IPV6), ("NETMAP", 0, 40), pack("=I", 1) + b"\xfd" + bytes(15) + b"\xfd\1" + b"\xff" * 14),
