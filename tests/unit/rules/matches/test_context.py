@@ -52,6 +52,7 @@ def masked(mask, compared):
         "meta 2=16 1=1 | cmp 1=1 2=0 3.1=06 | payload 1=1 2=2 3=13 4=1 | bitwise 1=1 2=1 3=1 6=0 4.1=32 5.1=00 | cmp 1=1 2=1 3.1=00",
     ),
     ("-m limit --limit 5/sec --limit-burst 9", "limit 1=0000000000000005 2=0000000000000001 3=9 4=0 5=0"),
+    ("-m limit --limit 5/sec --limit-burst 4294967295", "limit 1=0000000000000005 2=0000000000000001 3=-1 4=0 5=0"),
 ])  # fmt: skip
 def test_the_expressions_of_a_match_are_those_that_nft_writes(text, expressions):
     assert " | ".join(show_match(listed(text))) == expressions

@@ -209,3 +209,17 @@ def test_any_user_is_a_socket_s_existence(text, xt, words, phrase):
     match = listed(text)
     assert (match.xt(), match.describe(), match.phrase()) == (xt, words, phrase)
     assert isinstance(match, Owner)
+
+
+@pytest.mark.parametrize(("match", "phrase"), [
+    (Destination(networks=networks("10.0.0.9/32", "192.0.2.0/24"), negated=True), "not to 10.0.0.9 or 192.0.2.0/24"), (Source(networks=networks("fd00::9/128", "fd00::/32")), "from fd00::9 or fd00::/32"),
+    (InInterface(names=("eth0", "lo")), "from eth0 or lo"), (OutInterface(names=("a", "b", "c"), negated=True), "not to a or b or c"),
+    (Port(protocol="tcp", ports=(80, (90, 99)), source=True, negated=True), "TCP from but not port 80 or 90 to 99"), (Owner(kind="gid", first=5, last=5, negated=True), "not gid 5"),
+])  # fmt: skip
+def test_the_values_of_a_phrase_are_joined_by_or_and_an_address_has_no_length(match, phrase):
+    assert match.phrase() == phrase
+
+
+@pytest.mark.parametrize("prefix", ["vethX", "0", "x" * 14])
+def test_a_prefix_of_names_is_compared_to_its_last_byte(prefix):
+    assert show_match(OutInterface(names=(f"{prefix}+",)))[1] == f"cmp 1=1 2=0 3.1={prefix.encode().hex()}"
