@@ -48,6 +48,7 @@ def listed(text, family=IPV4):
     ("ip", "-m owner --uid-owner 4000000000", "meta 2=10 1=1 | cmp 1=1 2=0 3.1=00286bee"),
     ("ip", "-m owner ! --gid-owner 1337", "meta 2=11 1=1 | cmp 1=1 2=1 3.1=39050000"),
     ("ip", "-m owner --uid-owner 5-4000000000", "meta 2=10 1=1 | byteorder 1=1 2=1 3=1 4=4 5=4 | cmp 1=1 2=5 3.1=00000005 | cmp 1=1 2=3 3.1=ee6b2800"),
+    ("ip", "-m owner ! --uid-owner 4000000000-4000000001", "meta 2=10 1=1 | byteorder 1=1 2=1 3=1 4=4 5=4 | range 1=1 2=1 3.1=ee6b2800 4.1=ee6b2801"),
     ("ip", "-m owner ! --gid-owner 5-9", "meta 2=11 1=1 | byteorder 1=1 2=1 3=1 4=4 5=4 | range 1=1 2=1 3.1=00000005 4.1=00000009"),
 ])  # fmt: skip
 def test_the_expressions_of_a_match_are_those_that_nft_writes(family, text, expressions):
