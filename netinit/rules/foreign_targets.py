@@ -185,9 +185,8 @@ class MapNetwork(Target):
 
     def struct(self, family: Family) -> structs.Struct:
         ends = [one.to_bytes(family.bits // 8, "big") for one in (self.network.first, self.network.last)]
-        if family is IPV6:
-            return structs.pad("NETMAP", 0, pack(structs.RANGE, structs.MAP_ADDRESSES, *ends), family)
-        return structs.pad("NETMAP", 0, pack(structs.MULTI_RANGE, 1, structs.MAP_ADDRESSES, *ends), family)
+        form = (structs.RANGE,) if family is IPV6 else (structs.MULTI_RANGE, 1)
+        return structs.pad("NETMAP", 0, pack(*form, structs.MAP_ADDRESSES, *ends), family)
 
     def act(self, packet: Traversal) -> Verdict:
         return packet.map_to(self.network)

@@ -83,7 +83,7 @@ class _CopyMark(Target):
         return (self.nfmask, self.ctmask) == (FULL_MASK, FULL_MASK)
 
     def nft(self, family: Family) -> str:
-        return super().nft(family) if self._is_whole else self.xt(family)
+        return (self.nft_text if self._is_whole else self.xt_text).format(self)
 
     def express(self, writer: RuleBuilder, family: Family) -> None:
         if not self._is_whole:

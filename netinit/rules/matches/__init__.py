@@ -94,7 +94,7 @@ def format_option(option: str, value: object, negated: bool) -> str:
     return f"! {option} {value}" if negated else f"{option} {value}"
 
 
-def format_extension(module: str, option: str, values: str, negated: bool = False) -> str:
+def format_extension(module: str, option: str, values: str, negated: bool) -> str:
     """Return the syntax of a module's option."""
     return f"-m {module} {format_option(option, values, negated)}"
 

@@ -50,7 +50,7 @@ class Mark(Match):
         if not self.connection:
             return marked
         # Without a connection xt_connmark is false, even if negated.
-        return packets.in_state(("", "INVALID", "UNTRACKED")).negated_if(negated=True) & marked
+        return packets.in_state(("INVALID", "UNTRACKED")).negated_if(negated=True) & marked
 
     def describe(self) -> str:
         whose = "its connection's" if self.connection else "its"

@@ -103,17 +103,17 @@ class OriginalEnd(Match):
         bit = structs.ORIGINAL_PORTS[self.source] if self.ports else structs.ORIGINAL_ADDRESSES[self.source]
         info = bytearray(structs.pad_conntrack(bit, bit if self.negated else 0, 0)[2])
         if self.ports:
-            for at, port in zip(structs.ORIGINAL_PORTS_AT[self.source], self.ports[0], strict=True):
-                info[at : at + 2] = pack("=H", port)
+            low, high = structs.ORIGINAL_PORTS_AT[self.source]
+            info[low : low + 2], info[high : high + 2] = [pack("=H", port) for port in self.ports[0]]
         else:
-            first, at = self.networks[0], structs.ORIGINAL_ADDRESSES_AT[self.source]
-            ends = (first.first, (1 << first.family.bits) - 1 ^ (first.last - first.first))
-            for place, number in zip((at, at + 16), ends, strict=True):
-                info[place : place + first.family.bits // 8] = number.to_bytes(first.family.bits // 8, "big")
+            network, at = self.networks[0], structs.ORIGINAL_ADDRESSES_AT[self.source]
+            size, mask = network.family.bits // 8, (1 << network.family.bits) - 1 ^ (network.last - network.first)
+            info[at : at + size] = network.first.to_bytes(size, "big")
+            info[at + 16 : at + 16 + size] = mask.to_bytes(size, "big")
         return "conntrack", 3, bytes(info)
 
     def choose(self, packets: PacketSet) -> Chosen:
-        connected = packets.in_state(("", "INVALID", "UNTRACKED")).negated_if(negated=True)
+        connected = packets.in_state(("INVALID", "UNTRACKED")).negated_if(negated=True)
         return connected & packets.began_with(self.networks, self.ports, source=self.source).negated_if(self.negated)
 
     def describe(self) -> str:

@@ -57,9 +57,9 @@ class AddressMatch(Match):
         return format_option(self.option, self.networks[0], self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
-        kind, negated = type(self), self.negated  # `replace` would be slow: there may be ten thousand
-        alone = [self] if len(self.networks) == 1 else [kind(networks=(one,), negated=negated) for one in self.networks]
-        return tuple([one if negated or one.networks[0].length else None for one in alone])  # every address: no match
+        # `replace` would be slow: there may be ten thousand networks. That of all addresses is no match.
+        kind, negated = type(self), self.negated
+        return tuple([kind(networks=(one,), negated=negated) if negated or one.length else None for one in self.networks])
 
     def nft(self) -> str:
         family = self.networks[0].family
@@ -122,7 +122,7 @@ class InterfaceMatch(Match):
         return format_option(self.option, self.names[0], self.negated)
 
     def each(self) -> tuple[Match | None, ...]:
-        return (self,) if len(self.names) == 1 else tuple([self.replace(names=(name,)) for name in self.names])
+        return tuple([self.replace(names=(name,)) for name in self.names])
 
     def nft(self) -> str:
         # nft lists a set in the order of the kernel, which compares names as little-endian numbers.

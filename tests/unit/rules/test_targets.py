@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
-from core import IPV4, IPV6, parse_rule, write_rule
-from netinit.base.net import FAMILIES
+from applied_targets import apply_target
+from core import IPV4, IPV6, number_of, parse_rule, write_rule
+from netinit.base.net import FAMILIES, FULL_MASK
 from netinit.base.snapshot import NftRule
 from netinit.rules import foreign_targets, marking_targets, targets
 from netinit.rules.decoding.targets import decode_target
@@ -21,8 +24,25 @@ from netinit.rules.foreign_targets import (
 )
 from netinit.rules.marking_targets import RestoreMark
 from netinit.rules.rule_builder import RuleBuilder
-from netinit.rules.targets import Target
+from netinit.rules.targets import (
+    ACCEPTED,
+    BACK,
+    ENDED,
+    GO_ON,
+    VERDICTS,
+    Accept,
+    Drop,
+    Jump,
+    Redirect,
+    Reject,
+    Return,
+    Target,
+    Tproxy,
+    format_chain,
+)
+from netinit.simulate.condition import MarkBits
 from recorded import FOREIGN
+from shown_expressions import show_target
 from sweeps import together
 
 MODULES = {one.__name__ for one in (targets, marking_targets, foreign_targets)}
@@ -247,3 +267,114 @@ def test_ipv6_has_its_own_spellings(text, nft):
 def test_a_picture_has_a_target_in_a_word_or_two_and_where_it_leads(text, label, calls, captures_at):
     target = parse_rule(f"-p tcp -j {text}", IPV4).target
     assert (target.label(), target.calls, target.captures_at) == (label, calls, captures_at)
+
+
+@pytest.mark.parametrize(("family", "text", "expressions"), [
+    ("ip", "ACCEPT", "immediate 1=0 2.2.1=1"), ("ip", "DROP", "immediate 1=0 2.2.1=0"), ("ip", "RETURN", "immediate 1=0 2.2.1=-5"), ("ip", "CHAIN_X", "immediate 1=0 2.2.1=-3 2.2=434841494e5f5800"),
+    ("ip", "REJECT", "reject 1=0 2=03"), ("ip6", "REJECT", "reject 1=0 2=04"), ("inet", "REJECT", "reject 1=2 2=01"), ("inet", "REJECT --reject-with tcp-reset", "reject 1=1"),
+    ("ip", "REDIRECT --to-ports 60001", "immediate 1=1 2.1=ea61 | redir 1=1 2=1 3=2"),
+    ("ip", "TPROXY --on-port 60001 --on-ip 0.0.0.0 --tproxy-mark 0xf0000539", "immediate 1=1 2.1=ea61 | tproxy 1=2 3=1 | immediate 1=1 2.1=390500f0 | meta 2=3 3=1 | immediate 1=0 2.2.1=1"),
+    ("ip6", "TPROXY --on-port 7 --on-ip :: --tproxy-mark 0x539", "immediate 1=1 2.1=0007 | tproxy 1=10 3=1 | immediate 1=1 2.1=39050000 | meta 2=3 3=1 | immediate 1=0 2.2.1=1"),
+])  # fmt: skip
+def test_the_expressions_of_a_target_are_those_that_nft_writes(family, text, expressions):
+    assert " | ".join(show_target(parse_rule(f"-p tcp -j {text}", IPV6 if family == "ip6" else IPV4).target, family)) == expressions
+
+
+def test_a_goto_is_expressed_as_one():
+    assert show_target(Jump(chain="CHAIN_X", goto=True)) == ["immediate 1=0 2.2.1=-4 2.2=434841494e5f5800"]
+
+
+@pytest.mark.parametrize(("message", "expression"), [
+    ("icmp code 13", "reject 1=0 2=0d"), ("icmpx code 3", "reject 1=2 2=03"), ("icmp code 0", "reject 1=0 2=00"),
+])  # fmt: skip
+def test_a_code_without_a_name_is_expressed_as_its_number_in_every_family(message, expression):
+    for family in ("ip", "ip6", "inet"):
+        assert show_target(Reject(message=message), family) == [expression]
+
+
+@pytest.mark.parametrize("message", ["icmp-net-unreachable", "icmp6-adm-prohibited"])
+def test_a_message_that_iptables_names_is_no_expression(message):
+    with pytest.raises(ValueError, match=f"^reject with {message}: nft has another name for it$"):
+        show_target(Reject(message=message))
+
+
+@pytest.mark.parametrize(("message", "nft"), [
+    ("icmp-net-unreachable", "reject with icmp type net-unreachable"), ("icmp-net-prohibited", "reject with icmp type net-prohibited"), ("tcp-reset", "reject with tcp reset"),
+])  # fmt: skip
+def test_a_message_is_written_and_said_as_it_is_named(message, nft):
+    target = Reject(message=message)
+    assert (target.nft(IPV4), target.nft(IPV6), target.xt(IPV6), target.describe()) == (nft, nft, f"REJECT --reject-with {message}", f"refuse it with {message}")
+    assert target.nft_lists_family is message.startswith("icmp")
+    assert Reject().nft_lists_family
+
+
+PORT_60001 = b"\xea\x61" * 2
+
+
+@pytest.mark.parametrize(("version", "target", "name", "info"), [
+    (4, Redirect(port=60001), ("REDIRECT", 0, 24), pack("=2I8x", 1, 2) + PORT_60001), (6, Redirect(port=60001), ("REDIRECT", 0, 40), pack("=I32x", 2) + PORT_60001),
+    (4, Reject(), ("REJECT", 0, 8), pack("=I", 3)), (6, Reject(), ("REJECT", 0, 8), pack("=I", 4)), (4, Reject(message="icmp-net-unreachable"), ("REJECT", 0, 8), pack("=I", 0)),
+    (4, Reject(message="tcp-reset"), ("REJECT", 0, 8), pack("=I", 7)), (6, Reject(message="tcp-reset"), ("REJECT", 0, 8), pack("=I", 6)),
+    (6, Reject(message="icmp6-reject-route"), ("REJECT", 0, 8), pack("=I", 8)),
+    (4, Tproxy(port=60001, mark=0xF0000539, mask=0xF0000FFF), ("TPROXY", 1, 32), pack("=2I16x", 0xF0000FFF, 0xF0000539) + PORT_60001[:2]),
+    (4, Tproxy(port=7, mark=1, address="10.0.0.9"), ("TPROXY", 1, 32), pack("=2I4B12x", FULL_MASK, 1, 10, 0, 0, 9) + b"\0\7"),
+    (6, Tproxy(port=7, mark=1, address="fd00::9"), ("TPROXY", 1, 32), pack("=2I", FULL_MASK, 1) + b"\xfd" + bytes(14) + b"\x09" + b"\0\7"),
+])  # fmt: skip
+def test_the_struct_of_a_target_has_its_values_in_the_fields_of_the_kernel_s_and_nothing_else(version, target, name, info):
+    *expected, size = name
+    assert target.struct({4: IPV4, 6: IPV6}[version]) == (*expected, info.ljust(size, b"\0"))
+
+
+def test_a_message_of_the_other_family_has_no_struct():
+    for message, family in (("icmp6-adm-prohibited", IPV4), ("icmp-net-unreachable", IPV6)):
+        with pytest.raises(ValueError, match="not in tuple"):
+            Reject(message=message).struct(family)
+
+
+def test_a_target_that_one_of_both_has_no_form_for_says_whose():
+    with pytest.raises(ValueError, match=r"^UnknownTarget: nft has no expression for it$"):
+        show_target(UnknownTarget(text="ODD"))
+    for target in (Accept(), Jump(chain="A")):
+        with pytest.raises(ValueError, match=f"^{type(target).__name__}: iptables has no extension for it$"):
+            target.struct(IPV4)
+
+
+@pytest.mark.parametrize(("target", "table", "outcome"), [
+    (Accept(), "nat", (ACCEPTED, {}, "")), (Drop(), "nat", (ENDED, {}, "dropped")), (Return(), "nat", (BACK, {}, "")), (Reject(), "filter", (ENDED, {}, "refused")),
+    (Jump(chain="A"), "nat", (GO_ON, {}, "A")), (Jump(chain="A", goto=True), "nat", (BACK, {}, "A")), (Redirect(port=9), "mangle", (ENDED, {}, "unknown")),
+    (Tproxy(port=15001, mark=0x35, mask=0x0F), "mangle", (ACCEPTED, {"mark": MarkBits(flip=0xC5), "redirect_port": 15001, "transparent": True}, "")),
+    (Tproxy(port=15001, mark=0x35), "mangle", (ACCEPTED, {"mark": MarkBits(flip=0x35), "redirect_port": 15001, "transparent": True}, "")),
+])  # fmt: skip
+def test_a_target_decides_what_becomes_of_a_packet(target, table, outcome):
+    assert apply_target(target, table, mark=MarkBits(flip=0xFF)) == outcome
+
+
+def test_a_redirect_leads_to_its_port():
+    assert apply_target(Redirect(port=15001), in_interface="lo")[1] == {"redirected": True, "destination": number_of("127.0.0.1"), "destination_port": 15001, "redirect_port": 15001}
+
+
+def test_tproxy_without_a_drop_is_one_rule_of_nft_and_the_same_target():
+    closing, open_ = Tproxy(port=7, mark=1), Tproxy(port=7, mark=1, closes=False)
+    assert (closing.nft_targets(), open_.nft_targets()) == ((closing, Drop()), (open_,))
+    assert closing == open_ != open_.replace(address="10.0.0.9")
+    assert [open_.replace(**{field: 2}) == open_ for field in ("port", "mark", "mask")] == [False] * 3
+
+
+def test_tproxy_s_socket_may_have_an_address():
+    target = Tproxy(port=7, mark=1, mask=3, address="10.0.0.9")
+    assert (target.socket_address, Tproxy(port=7, mark=1).socket_address, Redirect(port=7).socket_address) == ("10.0.0.9", "", "")
+    assert target.xt(IPV4) == "TPROXY --on-port 7 --on-ip 10.0.0.9 --tproxy-mark 0x1/0x3"
+    assert target.nft(IPV4) == "tproxy ip to 10.0.0.9:7 meta mark set 0x00000001 accept"
+
+
+@pytest.mark.parametrize(("name", "chain"), [("ISTIO_PRERT", "istio-prerouting"), ("ISTIO_IN_REDIRECT", "istio-in-redirect"), ("ISTIO_PRERT_", "istio-prert-"), ("POSTROUTING", "postrouting")])
+def test_a_chain_has_istio_s_native_name_in_nft(name, chain):
+    assert format_chain(name) == chain
+
+
+def test_verdicts_are_known_by_the_numbers_of_legacy_tables_and_of_nf_tables():
+    assert {number: (one.name, one.code, one.nft(IPV4)) for number, one in VERDICTS.items()} == {-2: ("ACCEPT", 1, "accept"), -1: ("DROP", 0, "drop"), -5: ("RETURN", -5, "return")}
+
+
+def test_a_target_that_nft_has_one_of_needs_no_more_and_takes_no_other():
+    assert (Accept().nft_targets(), Accept().take([]), Drop().take([Accept()])) == ((Accept(),), [Accept()], [Drop(), Accept()])
