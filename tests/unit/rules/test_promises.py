@@ -167,7 +167,7 @@ def test_what_the_kernel_lacks_is_named_for_each_promise_that_needs_it():
 def test_what_istios_rules_need_is_named_for_each_family():
     made = plan(Options(**ALL_IN))
     lacking = {IPV4: without(made, "owner")[IPV4], IPV6: without(made, "REDIRECT")[IPV6]}
-    with pytest.raises(NeededError, match="^owner, REDIRECT$"):
+    with pytest.raises(NeededError, match=r"^owner, REDIRECT$"):
         find_broken(made, lacking)
     assert find_broken(made, {}) == {}
     assert find_broken(made, without(made, "REJECT", family=IPV6)) == {IPV6: {"reuse"}}

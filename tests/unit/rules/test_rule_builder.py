@@ -132,8 +132,8 @@ def keys_of(elements):
 
 def test_several_values_are_looked_up_in_a_set_of_them_and_ranges_in_one_of_intervals():
     builder = RuleBuilder(INET, [])
-    builder.compare_ranges([(A, A), (C, C)], True, 13)
-    builder.compare_ranges([(b"\0\x50", b"\0\x50"), (b"\1\0", b"\1\x10")], False, 21)
+    builder.compare_ranges([(A, A), (C, C)], negated=True, key_type=13)
+    builder.compare_ranges([(b"\0\x50", b"\0\x50"), (b"\1\0", b"\1\x10")], negated=False, key_type=21)
     assert read(builder.block()) == [("lookup", [(1, b"__set0\0".hex()), (2, ONE), (5, ONE)]), ("lookup", [(1, b"__set1\0".hex()), (2, ONE), (5, "00000000")])]
     assert [(one.name, one.flags, one.key_type, one.key_length, keys_of(one.elements)) for one in builder.sets] == [
         ("__set0", 1 | 2, 13, 1, ["61", "63"]), ("__set1", 1 | 2 | 4, 21, 2, ["0000|", "0050", "0051|", "0100", "0111|"]),
