@@ -78,7 +78,7 @@ def test_a_verdict_names_a_chain_if_it_jumps(code, chain, verdict):
     builder = RuleBuilder(INET, [])
     builder.decide(code, chain)
     ((name, attributes),) = read(builder.block())
-    assert (name, attributes[0]) == ("immediate", (1, "00000000"))
+    assert (name, attributes[0], attributes[1][0]) == ("immediate", (1, "00000000"), 2)
     ((number, payload),) = split_attributes(bytes.fromhex(attributes[1][1]))
     assert (number, split_attributes(payload)) == (2, verdict)
 
@@ -123,9 +123,9 @@ def keys_of(elements):
     found = []
     for one in elements:
         ((kind, payload),) = split_attributes(one)
-        (_, key), *flags = split_attributes(payload)
-        ((_, value),) = split_attributes(key)
-        assert (kind, flags in ([], [(3, b"\0\0\0\1")])) == (1, True)
+        (first, key), *flags = split_attributes(payload)
+        ((nested, value),) = split_attributes(key)
+        assert (kind, first, nested, flags in ([], [(3, b"\0\0\0\1")])) == (1, 1, 1, True), "NFTA_LIST_ELEM, NFTA_SET_ELEM_KEY, NFTA_DATA_VALUE, _FLAGS"
         found.append(f"{value.hex()}{'|' * bool(flags)}")
     return found
 
@@ -192,3 +192,16 @@ def test_a_set_that_has_a_name_of_its_own_keeps_it():
 def test_what_is_no_whole_expression_stays_as_it_is(broken):
     assert settle(broken, NAMES.__getitem__) == broken
     assert settle(COUNTED + broken) == ZEROES + broken
+
+
+def test_behind_an_attribute_without_payload_there_may_be_more():
+    assert settle(pack("=HH", 4, 1) + COUNTED) == pack("=HH", 4, 1) + ZEROES
+
+
+def test_an_expression_that_was_made_before_is_not_made_again():
+    builder = RuleBuilder(INET, [])
+    for _ in range(2):
+        builder.load("meta", 6)
+        builder.compare(b"a value of its own")
+    assert builder.parts[0] is builder.parts[2]
+    assert builder.parts[1] is builder.parts[3]
