@@ -124,8 +124,6 @@ def _limit(chain: Chain, exact: Chain, left: Left) -> Chain:
     """
     promises = {rule.promise for rule in chain.all_rules} - {"", SHARED}
     replaced = tuple([family for family, names in left.items() if promises and promises <= names])
-    if not any(promises & names for names in left.values()):
-        return chain
 
     def rules_of(own: tuple[Rule, ...], others: tuple[Rule, ...]) -> tuple[Rule, ...]:
         kept = [
