@@ -137,7 +137,7 @@ def _limit(chain: Chain, exact: Chain, left: Left) -> Chain:
 
 
 def _within(rule: Rule, families: list[Family]) -> Rule:
-    return rule if tuple(families) == rule.families else rule.replace(families=tuple(families))
+    return rule.replace(families=tuple(families))
 
 
 def _without_unreached(chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
@@ -145,7 +145,7 @@ def _without_unreached(chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
     while True:
         reaching: dict[str, set[Family]] = {chain.name: set(FAMILIES) if chain.builtin else set() for chain in chains}
         for rule in [rule for chain in chains for rule in chain.all_rules if isinstance(rule.target, Jump)]:
-            reaching.setdefault(rule.target.calls, set()).update(rule.families)
+            reaching[rule.target.calls].update(rule.families)
         kept = []
         for chain in chains:
             reached = reaching[chain.name]

@@ -141,7 +141,7 @@ def test_what_is_open_is_said_once_if_it_is_alike():
 
 def test_a_plan_that_no_options_made_cannot_be_reduced():
     made = plan(Options(**ALL_IN))
-    with pytest.raises(TypeError, match="^the plan was not made from options$"):
+    with pytest.raises(TypeError, match=r"^the plan was not made from options$"):
         leave_out(made.replace(made_from=None), EVERYTHING)
     assert leave_out(made.replace(made_from=None), {}).tables == made.tables
 
