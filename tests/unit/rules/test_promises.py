@@ -183,3 +183,9 @@ def test_the_kernel_s_lack_is_in_the_warning_if_it_is_known():
     assert describe_open(left).startswith("rules beyond Istio's")
     assert describe_open({IPV4: frozenset({"reuse", "segments"}), IPV6: frozenset()}).endswith(f"open: IPv4: {OPEN['reuse']}; {OPEN['segments']}")
     assert read_record({IPV4: ["ISTIO_OPEN_REUSE"], IPV6: ["ISTIO_OUTPUT"]}) == {IPV4: {"reuse"}}
+
+
+def test_the_record_follows_from_the_option_that_leaves_these_rules_out():
+    left = leave_out(plan(Options(**ALL_IN)), EVERYTHING)
+    records = [(rule.origin.option, rule.origin.label, rule.families) for _, chain, rule in left.walk() if chain in OPEN_CHAINS]
+    assert set(records) == {("istio_exact", "this kernel", FAMILIES), ("istio_exact", "this kernel", (IPV6,))}
