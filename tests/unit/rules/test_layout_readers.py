@@ -146,3 +146,93 @@ def test_only_a_chain_of_the_node_agent_s_own_is_a_sign_of_an_ambient_mesh():
     assert reader(("nat ISTIO_PRERT -j RETURN",), kind=layout_readers.Ambient).recognises()
     assert reader((), ("mangle ISTIO_PRERT -j RETURN",), kind=layout_readers.Ambient).recognises()
     assert not reader((A,), (A,), kind=layout_readers.Ambient).recognises()
+
+
+JUMP, TO_ITSELF = "nat OUTPUT -p tcp -j ISTIO_OUTPUT", "! -d 127.0.0.1/32 -o lo"
+
+
+@pytest.mark.parametrize(
+    ("texts", "is_classic"),
+    [
+        ((JUMP,), True), (("nat OUTPUT -j ISTIO_OUTPUT",), False), ((JUMP, "nat ISTIO_OUTPUT -s 127.0.0.6/32 -o lo -j RETURN"), False),
+        ((JUMP, "nat ISTIO_OUTPUT ! -s 127.0.0.6/32 -o lo -j RETURN"), True), ((JUMP, "nat ISTIO_OUTPUT -s 127.0.0.7/32 -o lo -j RETURN"), True),
+        ((JUMP, f"nat ISTIO_OUTPUT {TO_ITSELF} -j ISTIO_IN_REDIRECT"), False), ((JUMP, f"nat ISTIO_OUTPUT {TO_ITSELF} -j ISTIO_REDIRECT"), True),
+        ((f"nat ISTIO_OUTPUT {TO_ITSELF} -j ISTIO_IN_REDIRECT",), False), ((), True), (("nat ISTIO_INBOUND -p tcp -m tcp --dport 15008 -j RETURN",), False),
+        (("nat ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT",), True), ((JUMP, "nat ISTIO_INBOUND -p tcp -m tcp --dport 15008 -j RETURN"), True),
+        (("nat ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT", "nat ISTIO_INBOUND -p tcp -j RETURN"), True),
+    ],
+)  # fmt: skip
+def test_the_classic_layout_knows_no_way_back_to_the_pod_and_jumps_for_tcp(texts, is_classic):
+    for four, six in ((texts, ()), ((), texts)):
+        if "127.0.0" not in str(six):
+            assert reader(four, six, layout_readers.Classic).recognises() is is_classic
+
+
+REJECTED = "-j REJECT --reject-with icmp6-port-unreachable"
+
+
+@pytest.mark.parametrize(
+    ("four", "six", "ipv6"),
+    [
+        ((), (f"filter INPUT {REJECTED}",), "off"), ((), (f"filter INPUT -p tcp {REJECTED}",), "on"), ((), (f"filter OUTPUT {REJECTED}",), "on"), ((), ("filter INPUT -j DROP",), "on"),
+        (("filter INPUT -j REJECT --reject-with icmp-port-unreachable",), (), "on"), ((), (), "on"),
+    ],
+)  # fmt: skip
+def test_the_classic_layout_refuses_ipv6_by_one_rule(four, six, ipv6):
+    assert reader(four, six, layout_readers.Classic).ipv6 == ipv6
+
+
+def own(ports, owner="uid"):
+    return f"nat ISTIO_OUTPUT {TO_ITSELF} -p tcp {ports} -m owner --{owner}-owner 7 -j ISTIO_IN_REDIRECT"
+
+
+OF_RAW, OF_NAT = "raw ISTIO_OUTPUT_DNS -p udp -m udp --dport 53 -j CT --zone 2", "nat ISTIO_OUTPUT_DNS -p tcp -m tcp --dport 53 -j REDIRECT --to-ports 15053"
+UNTOLD = ["--inbound-tunnel-port: no rule names it"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "port", "unread"),
+    [
+        ((own(""),), 0, []), ((own("-m tcp ! --dport 4190"),), 4190, []), ((own("-m multiport ! --dports 53,4190"), OF_RAW), 4190, []), ((own("-m tcp ! --dport 53"),), 53, []),
+        ((own("-m tcp ! --dport 53"), OF_RAW), 0, []), ((own("-m tcp ! --dport 53"), OF_NAT), 0, []), ((own("-m tcp ! --dport 53", "gid"), OF_RAW), 53, []),
+        ((own("-m multiport ! --dports 53,4190"), own("-m tcp ! --dport 53", "gid"), OF_RAW), 53, []), (("nat ISTIO_INBOUND -p tcp -m tcp --dport 4190 -j RETURN",), 4190, []),
+        (("nat ISTIO_INBOUND -p tcp -m tcp --dport 4190 -j RETURN", "nat ISTIO_INBOUND -p tcp -m tcp --dport 22 -j RETURN"), 4190, []),
+        (("nat ISTIO_INBOUND -p tcp -m tcp --dport 1:9 -j RETURN",), 15008, UNTOLD), (("nat ISTIO_INBOUND -p tcp -m tcp --dport 9 -j ISTIO_IN_REDIRECT",), 15008, UNTOLD), ((), 15008, UNTOLD),
+    ],
+)  # fmt: skip
+def test_the_tunnel_s_port_is_the_one_that_the_proxy_does_not_send_to_itself(texts, port, unread):
+    found = reader(texts)
+    assert (found.first_fields()["tunnel_port"], found.unread) == (port, unread)
+    before, since = (reader(texts, minor=minor) for minor in (17, 18))
+    assert (before.first_fields(), before.unread) == ({"tunnel_port": 0}, []), "earlier releases had none"
+    assert (since.first_fields(), since.unread) == ({"tunnel_port": port}, unread)
+
+
+@pytest.mark.parametrize(
+    ("texts", "redirected"),
+    [
+        (("! -o lo -p udp -m udp --dport 514 -j REDIRECT --to-ports 10514",), ["514:10514"]), (("! -o lo -p tcp -m tcp --dport 514 -j REDIRECT --to-ports 10514",), []),
+        (("! -o lo -p udp -m udp ! --dport 514 -j REDIRECT --to-ports 10514",), []), (("-p udp -m udp --dport 514 -j REDIRECT --to-ports 10514",), []),
+        (("! -o lo -p udp -m udp --dport 5:7 -j REDIRECT --to-ports 8", "! -o lo -p udp -m udp --dport 9 -j REDIRECT --to-ports 8"), ["5-7:8", "9:8"]),
+        (("! -o lo -p udp -m udp --dport 9 -j REDIRECT --to-ports 8",) * 2, ["9:8"]),
+    ],
+)  # fmt: skip
+def test_redirected_datagrams_are_those_that_leave_the_pod(texts, redirected):
+    assert list(map(str, reader([f"nat ISTIO_OUTPUT {one}" for one in texts]).first_fields()["redirect_outbound_udp"])) == redirected
+
+
+@pytest.mark.parametrize(
+    ("texts", "users", "groups"),
+    [
+        (("-p tcp -m tcp --dport 22 -m owner --uid-owner 5 -j RETURN",), ["tcp:22:5"], []), (("-p udp -m udp --dport 22 -m owner --gid-owner 5-9 -j RETURN",), [], ["udp:22:5-9"]),
+        (("-p tcp -m owner --uid-owner 5 -j RETURN",), ["tcp:*:5"], []), (("-m owner --uid-owner 5 -j RETURN", "-p tcp -m tcp --dport 22 -j RETURN"), [], []),
+        (("-p tcp -m tcp --dport 22 -m owner ! --uid-owner 5 -j RETURN",), [], []), (("-p tcp -m tcp --dport 22 -m owner --uid-owner 5 -j ACCEPT",), [], []),
+        (("-p tcp -m tcp --dport 80 -m owner --uid-owner 5 -j RETURN", "-p tcp -m tcp --dport 22:25 -m owner --uid-owner 5 -j RETURN"), ["tcp:80,22-25:5"], []),
+        (("-p tcp -m tcp --dport 80 -m owner --uid-owner 5 -j RETURN", "-p udp -m udp --dport 80 -m owner --uid-owner 5 -j RETURN", "-p tcp -m tcp --dport 80 -m owner --uid-owner 6 -j RETURN"),
+         ["tcp:80:5", "udp:80:5", "tcp:80:6"], []),
+        (("-o lo -p tcp -m tcp --dport 80 -m owner --uid-owner 5 -j RETURN",), [], []),
+    ],
+)  # fmt: skip
+def test_what_users_send_to_ports_is_told_apart_by_user_protocol_and_kind(texts, users, groups):
+    found = reader([f"nat ISTIO_OUTPUT {one}" for one in texts]).first_fields()
+    assert [list(map(str, found[f"exclude_outbound_for_{kind}s"])) for kind in ("uid", "gid")] == [users, groups]
