@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from netinit.options import Options
 from netinit.rules.infer_options import native_plan, release_plans
 from netinit.rules.iptables.write import write_plan
-from netinit.rules.model import IpRule, Plan
+from netinit.rules.model import ALWAYS, IpRule, Plan
 from netinit.rules.nft import render_script
 from release_options import SETS, settle
 
@@ -40,6 +41,7 @@ def test_what_each_release_changed_is_on_file(name, golden):
     for minor in (*release_plans.GENERATIONS, release_plans.AFTER):
         made = release_plans.plan(release_plans.settle_as(settle(name), minor), minor)
         assert made.made_from, "else no command can say what it would be with other options"
+        assert {one.origin_label for *_, one in made.walk() if one.origin != ALWAYS and one.origin_label != Options.flag(one.origin.option).label} == set()
         listed = lines_of(made)
         changed = list(difflib.unified_diff(known, listed, n=0, lineterm=""))[2:]
         pages.append("\n".join([f"1.{minor}", *(changed if known else listed), ""]))
