@@ -124,8 +124,6 @@ def _limit(chain: Chain, exact: Chain, left: Left) -> Chain:
     """
     promises = {rule.promise for rule in chain.all_rules} - {"", SHARED}
     replaced = tuple([family for family, names in left.items() if promises and promises <= names])
-    if not any(promises & names for names in left.values()):
-        return chain
 
     def rules_of(own: tuple[Rule, ...], others: tuple[Rule, ...]) -> tuple[Rule, ...]:
         kept = [
@@ -139,7 +137,7 @@ def _limit(chain: Chain, exact: Chain, left: Left) -> Chain:
 
 
 def _within(rule: Rule, families: list[Family]) -> Rule:
-    return rule if tuple(families) == rule.families else rule.replace(families=tuple(families))
+    return rule.replace(families=tuple(families))
 
 
 def _without_unreached(chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
@@ -147,7 +145,7 @@ def _without_unreached(chains: tuple[Chain, ...]) -> tuple[Chain, ...]:
     while True:
         reaching: dict[str, set[Family]] = {chain.name: set(FAMILIES) if chain.builtin else set() for chain in chains}
         for rule in [rule for chain in chains for rule in chain.all_rules if isinstance(rule.target, Jump)]:
-            reaching.setdefault(rule.target.calls, set()).update(rule.families)
+            reaching[rule.target.calls].update(rule.families)
         kept = []
         for chain in chains:
             reached = reaching[chain.name]

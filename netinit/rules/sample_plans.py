@@ -53,7 +53,7 @@ def _make_sample(flag: Flag, number: int) -> Any:
     first = 41000 + 2 * number
     for text in (f"{first},{first + 1}", f"{first}", f"198.18.{number}.0/28,2001:db8:{number}::/64",
                  f"198.19.{number}.1,2001:db8:{number}::1", f"127.{number}.0.0/16"):  # fmt: skip
-        with suppress(OptionError, ValueError):
+        with suppress(ValueError):
             value = flag.kind.read(text)
             return None if isinstance(value, (bool, str)) else value
     return None

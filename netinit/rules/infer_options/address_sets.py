@@ -52,7 +52,7 @@ def find_threshold(lists: Mapping[str, Sequence[Network]], owner: str, live: Con
         for version in {network[0] for network in networks}:
             name = f"{owner}-{USES[option]}-{version}"
             sizes[name in live].append(len([network for network in networks if network[0] == version]))
-    longest, shortest = max(sizes[False], default=0), min(sizes[True], default=0)
+    longest, shortest = max(sizes[False], default=1), min(sizes[True], default=0)
     if not shortest:
         return given if given >= longest else 0
-    return given if max(longest, 1) <= given < shortest else max(shortest - 1, 1)  # 0 makes no sets
+    return given if longest <= given < shortest else max(shortest - 1, 1)  # 0 makes no sets

@@ -41,7 +41,6 @@ from netinit.rules.model import (
     FILTER,
     INPUT,
     ISTIO_DROP,
-    ISTIO_IN_REDIRECT,
     ISTIO_INBOUND,
     ISTIO_OUTPUT,
     ISTIO_OUTPUT_DNS,
@@ -111,9 +110,9 @@ def plan(options: SettledOptions, minor: int, resolver: int = DNS_LISTENER) -> P
     if not FIRST_OF_CURRENT <= minor < AFTER:
         return _as_classic(options, minor) if minor < AFTER else current.plan(options).replace(made_from=options)
     options = _without_later(options, minor)
-    made = current.plan(options.replace(redirect_dns=False, capture_all_dns=False) if minor < WITH_DNS_SERVERS else options)
+    made = current.plan(options.replace(redirect_dns=False) if minor < WITH_DNS_SERVERS else options)
     if minor < 12 and options.captures_ipv6:
-        made = _merge(made, current.plan(options.replace(redirect_dns=False, capture_all_dns=False, inbound_mode=REDIRECT)))
+        made = _merge(made, current.plan(options.replace(redirect_dns=False, inbound_mode=REDIRECT)))
     rules: Rules = {(table.name, chain.name): list(chain.rules) for table in made.tables for chain in table.chains}
     _undo_protocols(rules)
     if (NAT, ISTIO_OUTPUT_DNS) in rules:
@@ -137,9 +136,8 @@ def plan(options: SettledOptions, minor: int, resolver: int = DNS_LISTENER) -> P
         families = _as_script(rules, options) or families
     inserted = {(table.name, chain.name): chain.inserted for table in made.tables for chain in table.chains}
     inserted.pop((NAT, OUTPUT), None)  # jumps before the rules of Docker's resolver
-    if minor < 12:
-        virtual = inserted.get((NAT, PREROUTING), ())
-        inserted[NAT, PREROUTING] = tuple([one for one in virtual if one.families != (IPV6,) or not _is_of_all(one)])
+    virtual = inserted.get((NAT, PREROUTING), ())  # of IPv6 alone since two plans were merged
+    inserted[NAT, PREROUTING] = tuple([one for one in virtual if one.families != (IPV6,) or not _is_of_all(one)])
     return made.replace(tables=_tables(rules, inserted), families=families, made_from=options)
 
 
@@ -187,8 +185,6 @@ def _tables(rules: Rules, inserted: dict[tuple[str, str], tuple[Rule, ...]]) -> 
             name=name,
             chains=tuple([
                 Chain(name=chain, rules=tuple(rules.get((table, chain), ())), inserted=inserted.get((table, chain), ()))
-                if chain in BUILTIN_CHAINS
-                else Chain(name=chain, rules=(*inserted.get((table, chain), ()), *rules.get((table, chain), ())))
                 for table, chain in places if table == name
             ]),
         )
@@ -281,12 +277,8 @@ def _undo_fall_through(rules: Rules) -> None:
 
 
 def _undo_tunnel(rules: Rules, options: SettledOptions, minor: int) -> None:
-    again = Jump(chain=ISTIO_IN_REDIRECT)
     chain = rules[NAT, ISTIO_OUTPUT]
-    rules[NAT, ISTIO_OUTPUT] = [
-        rule.replace(matches=tuple([match for match in rule.matches if match != TCP])) if rule.target == again else rule
-        for rule in chain
-    ]
+    rules[NAT, ISTIO_OUTPUT] = [rule.replace(matches=tuple([match for match in rule.matches if match != TCP])) for rule in chain]
     named = options.inbound_mode == REDIRECT and options.inbound_ports == ALL and TUNNEL in options.exclude_inbound_ports
     if minor >= WITH_TUNNEL_IN and not named:
         families = tuple([one for one in FAMILIES if any(one in rule.families for rule in chain)])

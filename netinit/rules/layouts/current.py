@@ -70,7 +70,7 @@ def _refuse_and_report(
 
     if options.ipv6 == REJECT:  # otherwise QUIC could reach what TCP cannot
         families = FAMILIES
-    refusing = refuse.reject_quic(builder.within(families), options, families) if options.reject_quic else ()
+    refusing = refuse.reject_quic(builder, options, families) if options.reject_quic else ()
     if options.log_rules:
         log_rules.report(builder, options, capture_dns, refusing)
     if options.ipv6 == REJECT:

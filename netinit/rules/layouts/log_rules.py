@@ -34,12 +34,12 @@ def report(builder: Builder, options: Interception, capture_dns: bool, refusing:
     if options.inbound_mode == REDIRECT and options.inbound_ports:  # in TPROXY mode nat sees what mangle has captured already
         _enter(builder, NAT, PREROUTING)
     _enter(builder, NAT, OUTPUT, families=tuple([family for family in FAMILIES if family not in refusing]))
-    add_report(builder, options, NAT, ISTIO_LOG, fate="direct", inserted=False)
+    add_report(builder, options, NAT, ISTIO_LOG, fate="direct")
     if refusing:  # after nat, because QUIC that nat accepts may still be rejected
         _enter(builder, NAT, OUTPUT, Protocol(name="udp", negated=True), families=refusing)
         _enter(builder, NAT, OUTPUT, QUIC.replace(negated=True), families=refusing)
         _enter(builder, FILTER, OUTPUT, QUIC, NEW, families=refusing)
-        add_report(builder, options, FILTER, ISTIO_LOG, fate="direct", families=refusing, inserted=False)
+        add_report(builder, options, FILTER, ISTIO_LOG, fate="direct", families=refusing)
 
 
 def _enter(builder: Builder, table: str, chain: str, *matches: Match, families: tuple[Family, ...] = FAMILIES) -> None:

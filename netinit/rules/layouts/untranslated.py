@@ -125,7 +125,7 @@ def refuse(builder: Builder) -> None:
             ports = tuple(sorted({_port(builder, decisions[index][1]) for index in redirecting}))
             opening = (*limits, Port(protocol="tcp", ports=ports, negated=True))
         called = [rule.target.calls for rule in builder.rules_of(NAT, hook) if rule.target.calls not in NOT_NAMING]
-        chain = (*called, ISTIO_INBOUND)[0] if hook == PREROUTING else ISTIO_OUTPUT
+        chain = (*called, ISTIO_INBOUND)[0]
         directed = (NO_ANSWER,) if hook == PREROUTING else ()
         checked: list[tuple[Match, ...]] = [
             (*opening, BARE_SYN, *directed, NOT_TRANSLATED), (*opening, BARE_SYN, EXPECTED_OR_UNTRACKED), *invalid,
@@ -181,9 +181,6 @@ def _decisions(
     """
     rules = builder.rules_of(NAT, chain or hook)
     for number, rule in enumerate(rules):
-        protocols = {match.name if isinstance(match, Protocol) else match.protocol or "tcp" for match in rule.matches}
-        if not protocols <= {"tcp", "udp"}:
-            continue
         matches = tuple([match for match in rule.matches if not isinstance(match, Protocol)])
         if above and matches and isinstance(matches[0], AddressMatch):  # in iptables' order: addresses before interfaces
             matches = (matches[0], *above, *matches[1:])

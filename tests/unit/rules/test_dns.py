@@ -82,3 +82,22 @@ def test_every_rule_says_what_it_is_for():
     }  # fmt: skip
     assert {text for table, text in said if table == "nat"} == {"DNS queries are checked", "DNS queries go to the proxy's resolver", "DNS queries from behind the pod are checked"}
     assert {text for table, text in said if table == "mangle"} == {"DNS queries from behind the pod are redirected instead"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--istio-exact",), ("DNS answers are checked", "--redirect-dns")),
+        (("-k", "eth7", "--redirect-forwarded-dns"), ("DNS queries from behind the pod are checked", "--redirect-forwarded-dns")),
+        (("-k", "eth7", "--redirect-forwarded-dns", "--istio-exact"), ("DNS answers are checked", "--redirect-dns")),
+    ],
+)
+def test_what_comes_in_is_looked_at_for_the_answers_or_for_what_is_behind_the_pod(words, said):
+    made = plan(Options.from_argv(["--redirect-dns", "--ipv6", "on", *SERVER, *words], {}))
+    (rule,) = [rule for table, place, rule in made.walk() if (table, place) == ("raw", "PREROUTING")]
+    assert (rule.comment, rule.origin_label, rule.families) == (*said, (IPV4,))
+
+
+def test_only_the_families_of_the_servers_are_asked_for_queries_from_behind_the_pod():
+    assert chain("nat PREROUTING", *FORWARDED)[0] == "-i eth7 -j ISTIO_OUTPUT_DNS"
+    assert "-i eth7 -j ISTIO_OUTPUT_DNS" not in chain("nat PREROUTING", *FORWARDED, family=IPV6)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, write_plan
+from core import FAMILIES, IPV4, IPV6, Options, describe_plan, plan, settled, write_plan
+from netinit.options import LAYOUTS
+from netinit.rules import layouts
 from netinit.rules.layouts import untranslated
 from netinit.rules.marking_targets import TrackZone
 from netinit.rules.matches.context import BARE_SYN, ConnectionDirection, ConnectionState
@@ -311,3 +313,17 @@ def test_where_quic_is_refused_in_one_family_the_other_reports_in_nat_alone():
     ], "what is reported as refused is what is refused"  # fmt: skip
     assert "-j ISTIO_LOG" in chain(options, "nat OUTPUT", IPV4)
     assert "-j ISTIO_LOG" not in chain(options, "nat OUTPUT", IPV6)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_plan_says_which_layout_and_which_options_made_it(layout):
+    options = settled(Options(layout=layout, ipv6="on"))
+    made = plan(options)
+    assert (made.layout, made.made_from) == (layout, options)
+    with pytest.raises(TypeError, match=r"^the options are not settled for a pod: use options.settle\(facts\), or options.settle\(offline\(\)\) without a pod$"):
+        layouts.plan(Options(layout=layout))
+
+
+def test_no_group_is_excluded_where_no_groups_are_listed():
+    made = plan(Options(owner_groups="", outbound_cidrs="*"))
+    assert not [rule for *_, rule in made.walk() if "group" in rule.comment]

@@ -16,6 +16,7 @@ from netinit.rules.promises import (
     NeededError,
     describe_open,
     find_broken,
+    judge_promises,
     leave_out,
     name_missing,
     read_record,
@@ -140,6 +141,51 @@ def test_what_is_open_is_said_once_if_it_is_alike():
 
 def test_a_plan_that_no_options_made_cannot_be_reduced():
     made = plan(Options(**ALL_IN))
-    with pytest.raises(TypeError, match="the plan was not made from options"):
+    with pytest.raises(TypeError, match=r"^the plan was not made from options$"):
         leave_out(made.replace(made_from=None), EVERYTHING)
     assert leave_out(made.replace(made_from=None), {}).tables == made.tables
+
+
+def named(made, *names, family=None):
+    """What the kernel lacks for each promise, of those for which it lacks something."""
+    return {one: {promise: needs for promise, needs in its.items() if needs} for one, its in judge_promises(made, without(made, *names, family=family)).items()}
+
+
+def test_what_the_kernel_lacks_is_named_for_each_promise_that_needs_it():
+    made = plan(Options(**ALL_IN))
+    assert named(made) == {IPV4: {}, IPV6: {}}
+    assert named(made, "REJECT") == {IPV4: {"reuse": "REJECT"}, IPV6: {"reuse": "REJECT"}}
+    assert named(made, "addrtype", family=IPV6) == {IPV4: {}, IPV6: {"own_addresses": "addrtype"}}
+    assert named(made, "owner", family=IPV4) == {IPV4: {"": "owner", **dict.fromkeys(("reuse", "segments", "own_addresses"), "owner")}, IPV6: {}}
+    several = named(made, "conntrack", "addrtype", "REJECT")[IPV4]
+    assert several == {"reuse": "conntrack, REJECT", "segments": "conntrack", "handshakes": "conntrack", "loopback": "conntrack", "own_addresses": "addrtype, conntrack"}
+    assert named(made, "conntrack", "addrtype")[IPV6]["own_addresses"] == "addrtype, conntrack", "once, though two rules need one and one both"
+    promises = {rule.promise for *_, rule in made.walk()} - {"shared"}
+    assert judge_promises(made, {})[IPV6].keys() == promises
+    assert judge_promises(made, {})[IPV4].keys() == promises - {"passthrough"}
+
+
+def test_what_istios_rules_need_is_named_for_each_family():
+    made = plan(Options(**ALL_IN))
+    lacking = {IPV4: without(made, "owner")[IPV4], IPV6: without(made, "REDIRECT")[IPV6]}
+    with pytest.raises(NeededError, match=r"^owner, REDIRECT$"):
+        find_broken(made, lacking)
+    assert find_broken(made, {}) == {}
+    assert find_broken(made, without(made, "REJECT", family=IPV6)) == {IPV6: {"reuse"}}
+
+
+def test_the_kernel_s_lack_is_in_the_warning_if_it_is_known():
+    made = plan(Options(**ALL_IN))
+    left = dict.fromkeys(FAMILIES, frozenset({"reuse"}))
+    assert leave_out(made, left).warnings == (describe_open(left),)
+    assert leave_out(made, left, "REJECT").warnings == (describe_open(left, "REJECT"),)
+    assert leave_out(made.replace(warnings=("before",)), left, "REJECT").warnings == ("before", describe_open(left, "REJECT"))
+    assert describe_open(left).startswith("rules beyond Istio's")
+    assert describe_open({IPV4: frozenset({"reuse", "segments"}), IPV6: frozenset()}).endswith(f"open: IPv4: {OPEN['reuse']}; {OPEN['segments']}")
+    assert read_record({IPV4: ["ISTIO_OPEN_REUSE"], IPV6: ["ISTIO_OUTPUT"]}) == {IPV4: {"reuse"}}
+
+
+def test_the_record_follows_from_the_option_that_leaves_these_rules_out():
+    left = leave_out(plan(Options(**ALL_IN)), EVERYTHING)
+    records = [(rule.origin.option, rule.origin.label, rule.families) for _, chain, rule in left.walk() if chain in OPEN_CHAINS]
+    assert set(records) == {("istio_exact", "this kernel", FAMILIES), ("istio_exact", "this kernel", (IPV6,))}
