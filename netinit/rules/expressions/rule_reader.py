@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from sys import byteorder
 
 from netinit.base.net import FAMILIES, Family
@@ -185,9 +184,9 @@ class _Walk:
     def rule(self, comment: str) -> Rule:
         """Return the decoded rule."""
         kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.place)  # iptables' order: all must match
-        for at, (one, other) in enumerate(pairwise(kept)):
-            if (one.header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(other, Port):  # iptables lists ports first
-                kept[at : at + 2] = other, one
+        for at in range(1, len(kept)):
+            if (kept[at - 1].header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(kept[at], Port):  # iptables lists ports first
+                kept[at - 1 : at + 1] = kept[at], kept[at - 1]
         targets = self._targets[0].take(self._targets[1:]) if self._targets else [Observe(text="")]
         target = targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
         return Rule(matches=tuple(kept), target=target, comment=comment, families=self.families)
