@@ -73,3 +73,8 @@ def read(*parts: Any, **more: Any) -> list[str]:
 
 def _bracket(one: Any) -> Any:
     return one.replace(text=f"[{one.text}]") if isinstance(one, UnknownMatch | UnknownTarget) else one
+
+
+def fields_of(one: Any) -> tuple[str, dict[str, object]]:
+    """The kind of a match or a target, and all of its fields: foreign ones are equal if their texts are."""
+    return type(one).__name__, {name: getattr(one, name) for name in one._fields}
