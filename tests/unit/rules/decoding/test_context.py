@@ -84,16 +84,16 @@ def test_the_first_packet_s_addresses_of_ipv6_have_sixteen_bytes_and_those_of_no
     assert decode_match("conntrack", 3, ends(1, 0, 8), "", None)[0] == [NEW]
 
 
-def credits(period):
+def limit(period):
     return pack("=2I", period, 7)
 
 
 @pytest.mark.parametrize(
     ("name", "info", "matches"),
     [
-        (("limit", 0), credits(10000), [Limit(rate=1, burst=7)]), (("limit", 0), credits(5000), [Limit(rate=2, burst=7)]), (("limit", 0), credits(3333), [Limit(rate=3, burst=7)]), (("limit", 0), credits(100), [Limit(rate=100, burst=7)]), (("limit", 0), credits(0), None), (("limit", 0), credits(10001), None), (("limit", 0), credits(20000), None),
+        (("limit", 0), limit(10000), [Limit(rate=1, burst=7)]), (("limit", 0), limit(5000), [Limit(rate=2, burst=7)]), (("limit", 0), limit(3333), [Limit(rate=3, burst=7)]), (("limit", 0), limit(100), [Limit(rate=100, burst=7)]), (("limit", 0), limit(0), None), (("limit", 0), limit(10001), None), (("limit", 0), limit(20000), None),
         # what iptables lists in another unit since it is exact there: 7 a minute is no whole number a second
-        (("limit", 0), credits(600000), None), (("limit", 0), credits(6001), None), (("limit", 0), credits(10000)[:7], None),
+        (("limit", 0), limit(600000), None), (("limit", 0), limit(6001), None), (("limit", 0), limit(10000)[:7], None),
         (("mark", 1), pack("=2IB", 0xFFFFFFFF, 0, 0), [Mark(value=0xFFFFFFFF, mask=0)]), (("mark", 1), pack("=2IB", 1, 3, 9), [Mark(value=1, mask=3, negated=True)]), (("connmark", 1), pack("=2IB", 1, 3, 1), [Mark(value=1, mask=3, connection=True, negated=True)]), (("connmark", 1), pack("=2I", 1, 3), None),
         (("state", 0), pack("=I", 1 | 64), [ConnectionState(states=("INVALID", "UNTRACKED"), module="state")]), (("state", 0), pack("=I", 8 | 32), None), (("state", 0), bytes(3), None),
         *[(("addrtype", 1), pack("=2HI", 1 << at, 0, 0), [AddressType(side="source", types=(one,))]) for at, one in enumerate(ADDRESS_TYPES)],

@@ -70,7 +70,7 @@ def test_what_a_rule_writes_into_a_mark_are_all_of_its_bits_or_those_of_its_mask
 def test_options_of_a_target_that_marks_or_logs_are_read_whole_or_not_at_all(words, target):
     expected = UnknownTarget(text=words) if target is None else Observe(text=words, is_of_ct=target == "CT") if isinstance(target, str) else target
     for family in FAMILIES:
-        assert fields_of(read_target(False, words.split(), words, family)) == fields_of(expected)
+        assert fields_of(read_target(is_goto=False, words=words.split(), text=words, family=family)) == fields_of(expected)
 
 
 def connection(flags=0, zone=0, events=0, expectations=0, helper=b"", timeout=b"", end=b""):
