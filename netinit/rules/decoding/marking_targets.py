@@ -169,7 +169,7 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
         kept = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
         return SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
     other = (META, numbers.META_MARK) if connection else (CT, numbers.CT_MARK)
-    if (operand.source, operand.key[0]) != other or operand.xor.strip(b"\0"):
+    if (operand.source, operand.key[0]) != other or operand.xor:
         return None
     copied = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
     return SaveMark(nfmask=copied) if connection else RestoreMark(ctmask=copied)

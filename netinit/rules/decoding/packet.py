@@ -196,7 +196,7 @@ STRUCTS: dict[tuple[str, int], StructReader] = {
 def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
     operand = compared.operand
     base, offset = operand.key
-    if operand.xor.strip(b"\0") or operand.swapped:
+    if operand.xor or operand.swapped:
         return None
     if base == numbers.NETWORK_HEADER and known.family:
         return _network_header(compared, int(offset), known.family)
@@ -209,11 +209,12 @@ def _network_header(compared: RegisterTest, offset: int, family: Family) -> list
     length = compared.operand.length
     if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
         return []  # the version, which the family has already said
-    fields = [numbers.PROTOCOL[family], *numbers.ADDRESSES[family]]
-    for (start, size), kind in zip(fields, (None, Source, Destination), strict=True):
+    source, destination = numbers.ADDRESSES[family]
+    fields = {numbers.PROTOCOL[family]: None, source: Source, destination: Destination}
+    for (start, size), kind in fields.items():
         if start == offset and length <= size:
             return _address(compared, family, kind) if kind else _protocol(compared, Known(families=(family,), devices={}))
-    return _split(compared, offset, fields, family)
+    return _split(compared, offset, list(fields), family)
 
 
 def _split(
@@ -227,7 +228,7 @@ def _split(
     at = offset
     known = Known(families=(family,) if family else (), protocol=protocol, devices={})
     while at < offset + len(value):
-        size = next((size for start, size in sorted(fields) if start == at), 0)
+        size = next((size for start, size in fields if start == at), 0)
         piece = value[at - offset : at - offset + size]
         if not piece or len(piece) == compared.operand.length:
             return None
@@ -326,7 +327,6 @@ def list_users(matches: Iterable[Match]) -> list[int]:
     """Return the users that matches name one by one, without ranges and negated matches."""
     owners = [one for one in matches if isinstance(one, Owner) and one.kind == "uid"]
     return [one.first for one in owners if one.first == one.last and not one.negated]
-
 
 
 OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {

@@ -91,7 +91,7 @@ def limit(period):
 @pytest.mark.parametrize(
     ("name", "info", "matches"),
     [
-        (("limit", 0), limit(10000), [Limit(rate=1, burst=7)]), (("limit", 0), limit(5000), [Limit(rate=2, burst=7)]), (("limit", 0), limit(3333), [Limit(rate=3, burst=7)]), (("limit", 0), limit(100), [Limit(rate=100, burst=7)]), (("limit", 0), limit(0), None), (("limit", 0), limit(10001), None), (("limit", 0), limit(20000), None),
+        (("limit", 0), limit(10000), [Limit(rate=1, burst=7)]), (("limit", 0), limit(5000), [Limit(rate=2, burst=7)]), (("limit", 0), limit(3333), [Limit(rate=3, burst=7)]), (("limit", 0), limit(100), [Limit(rate=100, burst=7)]), (("limit", 0), limit(9999), [Limit(rate=1, burst=7)]), (("limit", 0), limit(9998), None), (("limit", 0), limit(1), [Limit(rate=10000, burst=7)]), (("limit", 0), limit(0), None), (("limit", 0), limit(10001), None), (("limit", 0), limit(20000), None),
         # what iptables lists in another unit since it is exact there: 7 a minute is no whole number a second
         (("limit", 0), limit(600000), None), (("limit", 0), limit(6001), None), (("limit", 0), limit(10000)[:7], None),
         (("mark", 1), pack("=2IB", 0xFFFFFFFF, 0, 0), [Mark(value=0xFFFFFFFF, mask=0)]), (("mark", 1), pack("=2IB", 1, 3, 9), [Mark(value=1, mask=3, negated=True)]), (("connmark", 1), pack("=2IB", 1, 3, 1), [Mark(value=1, mask=3, connection=True, negated=True)]), (("connmark", 1), pack("=2I", 1, 3), None),
