@@ -10,6 +10,7 @@ from netinit.rules.foreign_targets import UnknownTarget
 from netinit.rules.iptables.write import write_rule
 from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.rule_builder import expression
+from netinit.rules.targets import Target
 
 DEVICES = {1: "lo", 3: "eth0"}
 ACCEPTS, DROPS = (("immediate", (1, 0), (2, ((2, ((1, code),)),))) for code in (1, 0))
@@ -67,7 +68,9 @@ def decode(*parts: Any, family: int = INET, sets: tuple[NftSet, ...] = (), userd
 
 def read(*parts: Any, **more: Any) -> list[str]:
     """The rule, or each of those that it stands for, as iptables would list it, with what is unknown in brackets."""
-    rules = [one.replace(matches=tuple(map(_bracket, one.matches)), target=_bracket(one.target)) for one in decode(*parts, **more).rules]
+    found = decode(*parts, **more).rules
+    assert all(getattr(match, "negated", False) in (True, False) for one in found for match in one.matches)
+    rules = [one.replace(matches=tuple(map(_bracket, one.matches)), target=_bracket(one.target)) for one in found]
     return [" | ".join(write_rule(one, one.families[0])) for one in rules]
 
 
@@ -77,4 +80,5 @@ def _bracket(one: Any) -> Any:
 
 def fields_of(one: Any) -> tuple[str, dict[str, object]]:
     """The kind of a match or a target, and all of its fields: foreign ones are equal if their texts are."""
-    return type(one).__name__, {name: getattr(one, name) for name in one._fields}
+    fields = {name: getattr(one, name) for name in one._fields}
+    return type(one).__name__, {name: fields_of(value) if isinstance(value, Target) else value for name, value in fields.items()}
