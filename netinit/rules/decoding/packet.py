@@ -36,7 +36,7 @@ def _read_port_range(text: str) -> tuple[int, int] | None:
     return first, last
 
 
-def _port_option(values: list[str], negated: bool, protocol: str, *, source: bool, several: bool = False) -> Port | None:
+def _port_option(values: list[str], negated: bool, protocol: str, *, source: bool = False, several: bool = False) -> Port | None:
     texts = values[0].split(",") if several and values else values
     known = tuple([found for found in map(_read_port_range, texts) if found is not None])
     if len(values) != 1 or len(known) != len(texts) or protocol not in ("tcp", "udp"):
@@ -45,7 +45,7 @@ def _port_option(values: list[str], negated: bool, protocol: str, *, source: boo
 
 
 def _either_port_option(values: list[str], negated: bool, protocol: str) -> Match | None:
-    found = _port_option(values, negated, protocol, source=False, several=True)
+    found = _port_option(values, negated, protocol, several=True)
     return EitherPort(protocol=protocol, ports=found.ports, negated=negated) if found else None
 
 
@@ -58,7 +58,7 @@ def _flags_option(values: list[str], negated: bool, _: str) -> Match | None:
 
 
 def _address_range_option(values: list[str], negated: bool, _: str, *, source: bool) -> Match | None:
-    low, dash, high = values[0].partition("-") if len(values) == 1 else ("", "", "")
+    low, dash, high = (values[0] if len(values) == 1 else "").partition("-")
     if not dash or family_of(low) is not family_of(high):
         return None
     try:
@@ -69,7 +69,7 @@ def _address_range_option(values: list[str], negated: bool, _: str, *, source: b
 
 
 def _owner_option(values: list[str], negated: bool, _: str, *, kind: str) -> Match | None:
-    first, dash, last = values[0].partition("-") if len(values) == 1 else ("", "", "")
+    first, dash, last = (values[0] if len(values) == 1 else "").partition("-")
     low = read_number(first)
     high = read_number(last) if dash else low
     if low is None or high is None or low > high:
