@@ -199,13 +199,13 @@ def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
     if operand.xor or operand.swapped:
         return None
     if base == numbers.NETWORK_HEADER and known.family:
-        return _network_header(compared, int(offset), known.family)
+        return _network_header(compared, int(offset), known, known.family)
     if base == numbers.TRANSPORT_HEADER and known.protocol in ("tcp", "udp"):
-        return _transport_header(compared, int(offset), known.protocol)
+        return _transport_header(compared, int(offset), known)
     return None
 
 
-def _network_header(compared: RegisterTest, offset: int, family: Family) -> list[Match] | None:
+def _network_header(compared: RegisterTest, offset: int, known: Known, family: Family) -> list[Match] | None:
     length = compared.operand.length
     if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
         return []  # the version, which the family has already said
@@ -213,20 +213,17 @@ def _network_header(compared: RegisterTest, offset: int, family: Family) -> list
     fields = {numbers.PROTOCOL[family]: None, source: Source, destination: Destination}
     for (start, size), kind in fields.items():
         if start == offset and length <= size:
-            return _address(compared, family, kind) if kind else _protocol(compared, Known(families=(family,), devices={}))
-    return _split(compared, offset, list(fields), family)
+            return _address(compared, family, kind) if kind else _protocol(compared, known)
+    return _split(compared, offset, list(fields), known)
 
 
-def _split(
-    compared: RegisterTest, offset: int, fields: list[tuple[int, int]], family: Family | None, protocol: str = ""
-) -> list[Match] | None:
+def _split(compared: RegisterTest, offset: int, fields: list[tuple[int, int]], known: Known) -> list[Match] | None:
     """Decode fields that were loaded and compared together."""
     value = compared.single
     if value is None or compared.negated or len(value) != compared.operand.length:
         return None
     found: list[Match] = []
     at = offset
-    known = Known(families=(family,) if family else (), protocol=protocol, devices={})
     while at < offset + len(value):
         size = next((size for start, size in fields if start == at), 0)
         piece = value[at - offset : at - offset + size]
@@ -263,15 +260,15 @@ def _address(compared: RegisterTest, family: Family, kind: type[Source | Destina
     return [kind(networks=tuple(networks), negated=compared.negated)] if networks else None
 
 
-def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> list[Match] | None:
-    operand = compared.operand
+def _transport_header(compared: RegisterTest, offset: int, known: Known) -> list[Match] | None:
+    operand, protocol = compared.operand, known.protocol
     if protocol == "tcp" and (offset, operand.length) == (numbers.TCP_FLAGS_AT, 1):
         return _tcp_flags(compared)
     for start, size, is_source in numbers.PORTS:
         if (offset, operand.length) == (start, size) and not operand.mask:
             ports = _ports(*[(int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges])
             return [Port(protocol=protocol, ports=ports, source=is_source, negated=compared.negated)]
-    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], None, protocol)
+    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], known)
 
 
 def _tcp_flags(compared: RegisterTest) -> list[Match] | None:

@@ -144,7 +144,7 @@ def el(key, end=b"", *, ends=False, every=False):
     [
         ((), 0, []), ((), SET_INTERVAL, []), ((el(B), el(A)), 0, [(A, A), (B, B)]), ((el(A), el(b"", every=True)), 0, [(A, A)]), ((el(A, C),), 0, [(A, A)]), ((el(A, C), el(D)), SET_INTERVAL, [(A, C), (D, D)]), ((el(D, D), el(A, C), el(b"", every=True)), SET_INTERVAL, [(D, D), (A, C)]),
         ((el(A), el(C, ends=True)), SET_INTERVAL, [(A, B)]), ((el(C, ends=True), el(A)), SET_INTERVAL, [(A, B)]), ((el(b"\0\0", ends=True), el(A), el(C, ends=True)), SET_INTERVAL, [(A, B)]), ((el(A), el(B, ends=True), el(C)), SET_INTERVAL, [(A, A), (C, b"\xff\xff")]), ((el(A), el(C), el(D, ends=True)), SET_INTERVAL, [(A, B), (C, C)]),
-        ((el(A), el(C, ends=True), el(C), el(D, ends=True)), SET_INTERVAL, [(A, B), (C, C)]), ((el(A), el(A)), SET_INTERVAL, None), ((el(A), el(b"\0\2\0", ends=True)), SET_INTERVAL, None), ((el(b"\0\0"),), SET_INTERVAL, [(b"\0\0", b"\xff\xff")]), ((el(A), el(b"\0\2\0")), SET_INTERVAL, None), ((el(A, ends=True),), SET_INTERVAL, []), ((el(b"", every=True),), SET_INTERVAL, []),
+        ((el(A), el(C, ends=True), el(C), el(D, ends=True)), SET_INTERVAL, [(A, B), (C, C)]), ((el(A), el(C), el(C, ends=True), el(D, ends=True)), SET_INTERVAL, [(A, B), (C, C)]), ((el(A), el(A)), SET_INTERVAL, None), ((el(A), el(b"\0\2\0", ends=True)), SET_INTERVAL, None), ((el(b"\0\0"),), SET_INTERVAL, [(b"\0\0", b"\xff\xff")]), ((el(A), el(b"\0\2\0")), SET_INTERVAL, None), ((el(A, ends=True),), SET_INTERVAL, []), ((el(b"", every=True),), SET_INTERVAL, []),
     ],
     ids=str,
 )  # fmt: skip
