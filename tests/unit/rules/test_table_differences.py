@@ -265,3 +265,57 @@ def test_every_hook_of_a_plan_belongs_to_a_table_of_ours():
     planned = {(table.name, chain.name) for one in BEHAVIOURS for table in plan(options_of(one)).tables for chain in table.chains if chain.builtin}
     assert planned == set(HOOKS)
     assert {f"istio-proxy-{table}" for table, _ in HOOKS} <= set(TABLE_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (NftSet(family=INET, table=TABLE, name="s"), ["set s"]), (NftSet(family=INET, table=TABLE, name="m", flags=SET_MAP), ["map m"]), (NftSet(family=INET, table=TABLE, name="a", flags=1), []), (NftSet(family=INET, table=TABLE, name="b", flags=SET_MAP | 1), []), (NftSet(family=IP, table=TABLE, name="s"), []), (NftSet(family=INET, table="t", name="s"), []),
+        (NftObject(family=INET, table=TABLE, name="o", kind="3"), ["object o"]), (NftObject(family=INET, table=TABLE, name="f", kind="flowtable"), ["flowtable f"]), (NftObject(family=IP, table=TABLE, name="o", kind="3"), []), (NftObject(family=INET, table="t", name="o", kind="3"), []),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_of_what_else_is_in_a_table_of_ours_all_is_told_but_the_sets_of_rules(held, told):
+    live = table_of(TABLE, {"istio-x": []})
+    beside = live.replace(sets=(held,)) if isinstance(held, NftSet) else live.replace(objects=(held,))
+    assert lines(plan_of(ISTIO_X=[]), beside) == [f"extra: nft {TABLE}: {one}" for one in told]
+
+
+@pytest.mark.parametrize(("hook", "text"), [(0, "prerouting"), (1, "input"), (2, "forward"), (3, "output"), (4, "postrouting"), (5, "ingress"), (-1, "")])
+def test_a_chain_is_at_the_hook_of_its_number(hook, text):
+    live = table_of(TABLE, {"output": []})
+    found = hook_of(live.replace(chains=(live.chains[0].replace(hook=hook, kind="filter", priority=7),)))
+    assert found == (f"type filter hook {text} priority 7; policy accept;" if text else "")
+
+
+def test_a_list_beside_another_is_shown_without_what_both_have_and_whole_beside_none():
+    here, there = [Port(protocol="tcp", ports=tuple(range(first, 30, 2))) for first in (1, 3)]
+    made = plan_of(ISTIO_X=[rule(here, target=Return())])
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [rule(there, target=Return())]}))] == ["tcp dport { 1 and 14 more } counter return", f"tcp dport {{ {', '.join(map(str, range(3, 23, 2)))} and 4 more }} counter return"]
+    few = Port(protocol="tcp", ports=(1, 3))
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [rule(few, target=Return())]}))] == [f"tcp dport {{ {', '.join(map(str, range(5, 25, 2)))} and 5 more }} counter return", "tcp dport { 1, 3 } counter return"]
+    others = table_of(TABLE, {"istio-x": [rule(there, target=Drop())]})
+    assert [one.rule for one in compare(made, others)] == [f"tcp dport {{ {', '.join(map(str, range(first, first + 20, 2)))} and {more} more }} counter {end}" for first, more, end in ((1, 5, "return"), (3, 4, "drop"))]
+    assert [one.rule for one in compare(plan_of(ISTIO_X=[]), table_of(TABLE, {"istio-x": [rule(Limit(rate=1, burst=5), target=Drop())]}))] == ["limit rate 1/second burst 5 packets counter drop"]
+
+
+def test_a_rule_without_a_counter_is_shown_without_one():
+    live = table_of(TABLE, {"istio-x": [rule(target=Drop())]})
+    plain = expression(b"immediate", (1, 0), (2, ((2, ((1, 0),)),)))
+    assert lines(plan_of(ISTIO_X=[]), live.replace(rules=(live.rules[0].replace(expressions=plain),))) == [f"extra: nft {TABLE} istio-x rule 1: drop"]
+
+
+def test_lists_are_taken_apart_only_among_rules_that_ask_for_the_same_and_do_the_same():
+    def port(*ports, protocol="tcp", negated=False):
+        return Port(protocol=protocol, ports=ports, negated=negated)
+
+    def differ(planned, live):
+        return bool(lines(plan_of(ISTIO_X=planned), table_of(TABLE, {"istio-x": live})))
+
+    back, drop = Return(), Drop()
+    assert not differ([rule(port(1, 2, 3), target=back)], [rule(port(3), target=back), rule(port(2, 1), target=back)])
+    assert differ([rule(port(1, 2), target=back)], [rule(port(1), target=back), rule(port(2), target=drop)])
+    assert differ([rule(port(1, 2), target=back)], [rule(port(1), target=back), rule(port(2, protocol="udp"), target=back)])
+    assert differ([rule(port(1, 2, negated=True), target=back)], [rule(port(1, negated=True), target=back), rule(port(2, negated=True), target=back)])
+    assert not differ([rule(port(1), target=back), rule(port(2), target=back), rule(port(1), target=drop)], [rule(port(2), target=back), rule(port(1), target=back), rule(port(1), target=drop)])
+    assert differ([rule(port(1), target=back), rule(port(2), target=drop)], [rule(port(2), target=drop), rule(port(1), target=back)])
