@@ -83,12 +83,15 @@ DEVICE, IN = ("meta", (2, 4), (1, 1)), ("meta", (2, 6), (1, 1))
         ((MARK, mask(pack("=I", 3), bytes(3)), equals(pack("=I", 1))), f"[other bitwise == {pack('=I', 1).hex()}]"),
         ((MARK, mask(pack("=I", 3)), mask(pack("=I", 1)), equals(pack("=I", 1))), f"[other bitwise == {pack('=I', 1).hex()}]"),
         ((("immediate", (1, 1), (2, ((1, b"1234"),))), mask(b"\xff" * 4), equals(b"1234")), "[other bitwise == 31323334]"),
+        ((MARK, ("bitwise", (1, 1), (2, 1), (3, 4), (6, 0), (5, ((1, bytes(4)),))), equals(pack("=I", 1))), f"[other bitwise == {pack('=I', 1).hex()}]"), ((MARK, ("bitwise", (1, 1), (2, 1), (3, 4), (6, 0), (4, ((1, bytes(4)),))), equals(pack("=I", 1))), f"[other bitwise == {pack('=I', 1).hex()}]"),
+        ((MARK, mask(pack("=I", 3), b"X\0\0\0"), equals(pack("=I", 1))), f"[meta 3 & {pack('=I', 3).hex()} == {pack('=I', 1).hex()}]"), ((("meta", (2, 3), (1, 13)), loads(1, 24, 16), mask(b"\xff" * 4, into=2), equals(pack("=I", 1), register=13)), "-m mark --mark 0x1"),
         # a value in network byte order, which a comparison of more than equality wants of a number of this machine
         ((("meta", (2, 10), (1, 1)), ("byteorder", (1, 1), (2, 1), (3, 1), (4, 4), (5, 4)), ("range", (1, 1), (2, 0), (3, ((1, pack(">I", 5)),)), (4, ((1, pack(">I", 9)),)))), "-m owner --uid-owner 5-9"),
         ((("meta", (2, 10), (1, 1)), ("range", (1, 1), (2, 0), (3, ((1, pack("=I", 5)),)), (4, ((1, pack("=I", 9)),)))), f"[meta 10 == {pack('=I', 5).hex()}-{pack('=I', 9).hex()}]"),
         ((("meta", (2, 10), (1, 1)), ("byteorder", (1, 1), (2, 1)), ("byteorder", (1, 1), (2, 1)), equals(pack("=I", 5))), "-m owner --uid-owner 5"),
         ((("meta", (2, 10), (1, 1)), ("byteorder", (1, 1), (2, 2)), equals(pack(">I", 5), register=2)), "-m owner --uid-owner 5"),
         ((MARK, mask(pack("=I", 3)), ("byteorder", (1, 1), (2, 1)), equals(pack(">I", 5))), "[other byteorder == 00000005]"),
+        ((("numgen", (1, 1), (2, 1), (4, 5)), equals(pack("=I", 1))), f"[constant value == {pack('=I', 1).hex()}]"),
         # what is always true is no condition, and what is never true is no rule of which more is known
         ((("immediate", (1, 1), (2, ((1, b"1234"),))), equals(b"1234")), ""), ((("immediate", (1, 1), (2, ((1, b"1234"),))), equals(b"1235")), "[constant value == 31323335]"),
         ((("immediate", (1, 1), (2, ((1, b"1234"),))), equals(b"1234", 1)), "[constant value != 31323334]"), ((("immediate", (1, 1), (2, ((1, b"1234"),))), equals(b"1233", 5)), ""),
@@ -201,7 +204,8 @@ IN_MAP, ZERO = looks_up("s", TO_REGISTER), bytes(4)
         ((CHANCE, SETS_MARK), maps(), ["[numgen mod 2 == 0] -j MARK --set-xmark 0x0/0xffffffff", "[numgen mod 2 == 1] -j MARK --set-xmark 0x1/0xffffffff"]),
         ((("hash", (1, 5), (2, 1), (3, 4), (4, 2), (5, 0), (6, 7)), ("ct", (2, 3), (4, 1))), maps(), ["[hash mod 2 offset 7 == 7] -j CONNMARK --set-xmark 0x7/0xffffffff", "[hash mod 2 offset 7 == 8] -j CONNMARK --set-xmark 0x8/0xffffffff"]),
         ((("numgen", (1, 1), (2, 17)), SETS_MARK), maps(), ["-j [meta]"]), ((("numgen", (1, 1), (2, 0)), SETS_MARK), maps(), ["-j [meta]"]), ((CHANCE, mask(ONE), SETS_MARK), maps(), ["-j [meta]"]),
-        ((CHANCE, ("byteorder", (1, 1), (2, 1)), SETS_MARK), maps(), ["-j [meta]"]), ((("numgen", (1, 1), (2, 1), (4, 5)), SETS_MARK), maps(), ["-j MARK --set-xmark 0x5/0xffffffff"]), ((("numgen", (1, 1), (2, 1)), SETS_MARK), maps(), ["-j MARK --set-xmark 0x0/0xffffffff"]),
+        ((CHANCE, SETS_MARK, equals(THREE)), maps(), [f"[numgen mod 2 == {at}] [constant value == 03000000] -j MARK --set-xmark 0x{at}/0xffffffff" for at in (0, 1)]), ((("hash", (1, 5), (2, 1), (3, 4), (4, 1), (5, 0), (6, 7)), SETS_MARK), maps(), ["[hash mod 1 offset 7 == 7] -j MARK --set-xmark 0x7/0xffffffff"]),
+        ((MARK, IN_MAP, equals(THREE)), maps(gives(ONE, value=TWO)), ["-m mark --mark 0x1 [constant value == 03000000]"]), ((CHANCE, ("byteorder", (1, 1), (2, 1)), SETS_MARK), maps(), ["-j [meta]"]), ((("numgen", (1, 1), (2, 1), (4, 5)), SETS_MARK), maps(), ["-j MARK --set-xmark 0x5/0xffffffff"]), ((("numgen", (1, 1), (2, 1)), SETS_MARK), maps(), ["-j MARK --set-xmark 0x0/0xffffffff"]),
     ],
     ids=str,
 )  # fmt: skip
@@ -277,6 +281,7 @@ def test_a_rule_is_of_the_families_of_its_table_that_its_expressions_leave(parts
 
 
 def test_a_rule_has_the_comment_that_nft_keeps_or_that_a_match_has_and_counts_packets():
+    assert decode(ACCEPTS).rules[0].comment == ""
     noted = ("match", (1, b"comment\0"), (2, 0), (3, b"by iptables\0 rest"))
     assert decode(noted, ("match", (1, b"state\0"), (2, 0), (3, pack("=I", 8)))).rules[0].comment == "by iptables"
     assert decode(noted, userdata=b"\0\3me\0").rules[0].comment == "me"
@@ -321,3 +326,8 @@ def test_a_table_has_its_own_chains_rules_sets_and_devices():
     assert [matches for one in (("t", INET), ("t", IP), ("u", INET)) for matches in [live.chains(one[1], one[0])[0].rules[-1].rules[0].matches[0].value]] == [1, 2, 3]
     assert live.chains(INET, "t") is held
     assert live.chains(INET, "none") == ()
+
+
+def test_a_map_that_holds_no_more_than_where_an_interval_ends_is_no_rule():
+    rule = decode(MARK, looks_up("s", TO_VERDICT), ("counter", (1, 5), (2, 5)), sets=(maps(gives(ONE, verdict=TO_DROP).replace(flags=1), flags=SET_INTERVAL),))
+    assert (rule.rules, rule.packets, rule.handle) == ((), None, 9)
