@@ -30,7 +30,7 @@ from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.foreign import InSet
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
 from netinit.rules.model import LiveChain, LiveRule, Rule
-from netinit.rules.numbers import CT_LENGTHS, LOADS, META_L4PROTO, META_LENGTHS, META_NFPROTO, META_PROTOCOL, OPERATORS
+from netinit.rules.numbers import CT_LENGTHS, LOADS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
 from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Jump, Target
 
@@ -359,8 +359,7 @@ class _Walk:
             alternatives.append(tuple([match for one in compared for match in decode_comparison(one, known)]))
         text = f"{', '.join(map(str, fields))} in the set {nft_set.name}"
         is_unknown = any(isinstance(match, UnknownMatch) for each in alternatives for match in each)
-        of_families = any(one.source == META and one.key in ((META_NFPROTO,), (META_PROTOCOL,)) for one in fields)
-        if is_unknown or of_families or len(ranges) > MAX_ALTERNATIVES:
+        if is_unknown or len(ranges) > MAX_ALTERNATIVES:
             self._unknown(f"in the set {nft_set.name} of several fields", found)
         else:
             self._matches.append(InSet(text=f"not {text}" if negated else text, alternatives=tuple(alternatives), negated=negated))
@@ -380,13 +379,13 @@ class _Walk:
             self._unknown(unknown, found)
             return
         at = self._choose(len(elements) + bool(catch_all))
-        if at < len(elements):
+        if catch_all is None or at < len(elements):
             element, (low, high) = elements[at]
             ends = _all_end(elements) if is_verdict else self._translates
             if not (ends and at + 1 == len(elements) and _are_all_numbers(fields[0], elements)):
                 self._compare_fields(fields, low, high)
         else:
-            element = catch_all or elements[0][0]
+            element = catch_all
             ranges = tuple([ends for _, ends in elements])
             if ranges:
                 self._compare(RegisterTest(operand=fields[0], ranges=ranges, negated=True))

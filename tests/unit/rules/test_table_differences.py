@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
 from core import plan, write_nft
 from goldens import BEHAVIOURS, THIRDS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
-from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, NftChain, NftObject, NftRule, NftSet, NftTable, Snapshot
+from netinit.base.snapshot import (
+    DORMANT,
+    INET,
+    IP,
+    SET_MAP,
+    NftChain,
+    NftElement,
+    NftObject,
+    NftRule,
+    NftSet,
+    NftTable,
+    Snapshot,
+)
 from netinit.options import Options
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_chain_hook, format_live
 from netinit.rules.marking_targets import SetMark
@@ -319,3 +333,14 @@ def test_lists_are_taken_apart_only_among_rules_that_ask_for_the_same_and_do_the
     assert differ([rule(port(1, 2, negated=True), target=back)], [rule(port(1, negated=True), target=back), rule(port(2, negated=True), target=back)])
     assert not differ([rule(port(1), target=back), rule(port(2), target=back), rule(port(1), target=drop)], [rule(port(2), target=back), rule(port(1), target=back), rule(port(1), target=drop)])
     assert differ([rule(port(1), target=back), rule(port(2), target=drop)], [rule(port(2), target=drop), rule(port(1), target=back)])
+    assert differ([rule(port(1, 9), target=back), rule(port(2), target=drop), rule(port(3), target=back)], [rule(port(1, 8), target=back), rule(port(2), target=drop), rule(port(3), target=back)])
+    assert differ([rule(port(1, 9), target=back), rule(port(2), target=drop), rule(port(3), target=back)], [rule(port(1), target=back), rule(port(2), target=drop), rule(port(3), target=back)])
+
+
+def test_a_rule_with_a_map_of_verdicts_is_shown_as_a_rule_for_each_of_its_elements():
+    verdicts = [pack("=2H", 8, 1) + pack(">i", code) for code in (0, 1)]
+    held = NftSet(family=INET, table=TABLE, name="m", flags=SET_MAP | 1, key_length=4, elements=tuple([NftElement(key=pack("=I", at), verdict=one) for at, one in enumerate(verdicts)]))
+    live = table_of(TABLE, {"istio-x": [rule(target=Drop())]})
+    looks = expression(b"meta", (2, 3), (1, 1)) + expression(b"lookup", (1, b"m\0"), (2, 1), (3, 0))
+    changed = live.replace(sets=(held,), rules=(live.rules[0].replace(expressions=looks),))
+    assert lines(plan_of(ISTIO_X=[]), changed) == [f"extra: nft {TABLE} istio-x rule 1: meta mark 0x00000000 drop; meta mark 0x00000001 accept"]

@@ -176,6 +176,7 @@ IN_MAP, ZERO = looks_up("s", TO_REGISTER), bytes(4)
         ((MARK, looks_up("s", TO_VERDICT)), maps(gives(ONE, verdict=TO_DROP), gives(TWO, verdict=JUMPS)), ["-m mark --mark 0x1 -j DROP", "-m mark --mark 0x2 -j x"]),
         ((MARK, looks_up("s", TO_VERDICT)), maps(gives(ONE, verdict=TO_DROP), ANY.replace(verdict=GOES)), ["-m mark --mark 0x1 -j DROP", "-m mark ! --mark 0x1 -g x"]),
         ((MARK, looks_up("s", TO_VERDICT)), maps(gives(ONE, verdict=TO_DROP), gives(TWO, verdict=TO_DROP), ANY.replace(verdict=GOES)), ["-m mark --mark 0x1 -j DROP", "-m mark --mark 0x2 -j DROP", "meta 3 != 01000000, 02000000 -g x"]),
+        ((("meta", (2, 12), (3, 1)), MARK, looks_up("s", TO_VERDICT)), maps(gives(ONE, verdict=TO_DROP), gives(TWO, verdict=TO_ACCEPT)), ["-m mark --mark 0x1 -j meta nftrace set DROP", "-m mark --mark 0x2 -j meta nftrace set ACCEPT"]),
         ((MARK, looks_up("s", TO_VERDICT)), maps(ANY.replace(verdict=TO_RETURN)), ["-j RETURN"]), ((MARK, looks_up("s", TO_VERDICT)), maps(), ["meta 3 in the empty set s"]),
         ((MARK, looks_up("s", TO_VERDICT)), maps(gives(ONE, verdict=TO_DROP), gives(b"\2", verdict=TO_DROP).replace(flags=1), flags=SET_INTERVAL), ["[meta 3 in the verdict map s] -j [a verdict in the verdict map s]"]),
         ((MARK, looks_up("other", TO_VERDICT)), maps(), ["[meta 3 in a set that is not read: other] -j [a verdict in a set that is not read: other]"]),
