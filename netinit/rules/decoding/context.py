@@ -156,7 +156,7 @@ def _states(bits: int, known: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
 
 
 def _read_socket(info: bytes, _: str, __: Family | None) -> list[Match] | None:
-    return None if info[:1].strip(b"\0") else [Socket()]  # flags narrow it down by what only the kernel knows
+    return None if any(info[:1]) else [Socket()]  # flags narrow it down by what only the kernel knows
 
 
 def _read_address_type(info: bytes, _: str, __: Family | None) -> list[Match] | None:
@@ -210,34 +210,20 @@ def _mark(compared: RegisterTest, _: Known, *, connection: bool) -> list[Match] 
     return [Mark(value=compared.number(value), mask=mask, connection=connection, negated=compared.negated)]
 
 
-def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
-    """Return the bits of which one must be set, and whether negated; None for any other test."""
-    value = compared.single
-    if value is None or compared.operand.swapped or compared.operand.xor:
-        return None
-    number = int.from_bytes(value, byteorder)
-    if compared.operand.mask:
-        mask = int.from_bytes(compared.operand.mask, byteorder)
-        return None if number else (mask, not compared.negated)
-    return (number, compared.negated) if number and number & number - 1 == 0 else None
-
-
 def _state(compared: RegisterTest, _: Known, *, known: tuple[tuple[str, int], ...]) -> list[Match] | None:
     by_bit = {bit: name for name, bit in known}
-    if not compared.operand.mask and known is numbers.STATUSES:  # a connection may have several
-        return None
-    if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
-        bits = 0
-        for low, high in compared.ranges:
-            if low != high or int.from_bytes(low, byteorder) not in by_bit:
-                return None
-            bits |= int.from_bytes(low, byteorder)
-        asked: tuple[int, bool] | None = (bits, compared.negated)
+    if compared.operand.mask:  # whether one of these bits is set
+        if compared.single is None or any(compared.single) or compared.operand.swapped or compared.operand.xor:
+            return None
+        asked, negated = int.from_bytes(compared.operand.mask, byteorder), not compared.negated
     else:
-        asked = _bits(compared)
-    if asked is None or asked[0] & ~sum(by_bit):
+        asked, negated = sum({compared.number(low) for low, _ in compared.ranges}), compared.negated
+        single = all(low == high and compared.number(low) in by_bit for low, high in compared.ranges)
+        if not single or known is numbers.STATUSES:  # of which a connection may have several; it has one state
+            return None
+    if not asked or asked & ~sum(by_bit):
         return None
-    return [ConnectionState(states=tuple([name for name, bit in known if asked[0] & bit]), negated=asked[1])]
+    return [ConnectionState(states=tuple([name for name, bit in known if asked & bit]), negated=negated)]
 
 
 def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:

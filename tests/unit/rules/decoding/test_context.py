@@ -12,7 +12,7 @@ from netinit.rules.decoding.matches import decode_match, read_module
 from netinit.rules.matches.context import AddressType, ConnectionDirection, ConnectionState, Limit, Mark, Socket
 from netinit.rules.matches.foreign import OriginalEnd, Undecided, name_unread
 from netinit.rules.structs import ADDRESS_TYPES
-from nft_expressions import ACCEPTS, CT_MARK, MARK, equals, fields_of, holds, looks_up, mask, read, spans
+from nft_expressions import ACCEPTS, CT_MARK, MARK, decode, equals, fields_of, holds, looks_up, mask, read, spans
 
 STATE, STATUS, DIRECTION = ("ct", (1, 1), (2, 0)), ("ct", (1, 1), (2, 2)), ("ct", (1, 1), (2, 1))
 SOURCE_TYPE, TARGET_TYPE, OTHER_TYPE = (("fib", (1, 1), (2, 3), (3, flags)) for flags in (1, 2, 4))
@@ -109,9 +109,9 @@ def test_a_struct_about_a_packet_s_surroundings_is_read_whole_or_not_at_all(name
 @pytest.mark.parametrize("name", ["ttl", "hl"])
 @pytest.mark.parametrize(("mode", "option"), [(0, "--{}-eq"), (1, "! --{}-eq"), (2, "--{}-lt"), (3, "--{}-gt"), (4, None)])
 def test_a_lifetime_that_is_compared_is_named_as_iptables_lists_it(name, mode, option):
-    (found,), _ = decode_match(name, 0, bytes((mode, 64)), "", IPV4)
-    assert found.text == (f"-m {name} {option.format(name)} 64" if option else f"-m {name}")
-    assert found.kept == (name, 0, bytes((mode, 64)))
+    (found,), _ = decode_match(name, 0, bytes((mode, 200)), "", IPV4)
+    assert found.text == (f"-m {name} {option.format(name)} 200" if option else f"-m {name}")
+    assert found.kept == (name, 0, bytes((mode, 200)))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_lifetime_that_is_compared_is_named_as_iptables_lists_it(name, mode, o
         ((MARK, mask(SIX, FOUR), equals(FOUR)), f"[meta 3 & {SIX.hex()} == {FOUR.hex()}]"), ((CT_MARK, mask(SIX, FOUR), equals(FOUR)), f"[ct 3 & {SIX.hex()} == {FOUR.hex()}]"), ((MARK, spans(ONE, TWO)), f"[meta 3 == {ONE.hex()}-{TWO.hex()}]"),
         # states: one of those under a mask is set, or the state is the one that is named
         ((STATE, equals(TWO)), "-m conntrack --ctstate ESTABLISHED"), ((STATE, equals(TWO, 1)), "-m conntrack ! --ctstate ESTABLISHED"), ((STATE, mask(SIX), equals(ZERO, 1)), "-m conntrack --ctstate RELATED,ESTABLISHED"), ((STATE, mask(SIX), equals(ZERO)), "-m conntrack ! --ctstate RELATED,ESTABLISHED"),
-        ((STATE, mask(TWO), equals(TWO)), f"[ct 0 & {TWO.hex()} == {TWO.hex()}]"), ((STATE, mask(SIX, TWO), equals(ZERO, 1)), f"[ct 0 & {SIX.hex()} != {ZERO.hex()}]"), ((STATE, SWAP, equals(b"\0\0\0\2")), "[ct 0 == 00000002]"), ((STATE, equals(ZERO)), f"[ct 0 == {ZERO.hex()}]"), ((STATE, equals(SIX)), f"[ct 0 == {SIX.hex()}]"),
+        ((STATE, mask(TWO), equals(TWO)), f"[ct 0 & {TWO.hex()} == {TWO.hex()}]"), ((STATE, mask(SIX, TWO), equals(ZERO, 1)), f"[ct 0 & {SIX.hex()} != {ZERO.hex()}]"), ((STATE, SWAP, equals(b"\0\0\0\2")), "-m conntrack --ctstate ESTABLISHED"), ((STATE, SWAP, equals(TWO)), f"[ct 0 == {TWO.hex()}]"), ((STATE, mask(SIX), SWAP, equals(ZERO)), f"[other byteorder == {ZERO.hex()}]"), ((STATE, SWAP, mask(b"\0\0\0\6"), equals(ZERO)), f"[ct 0 & 00000006 == {ZERO.hex()}]"), ((STATE, mask(SIX), spans(ZERO, ONE)), f"[ct 0 & {SIX.hex()} == {ZERO.hex()}-{ONE.hex()}]"), ((STATE, mask(ZERO), equals(ZERO)), f"[ct 0 & {ZERO.hex()} == {ZERO.hex()}]"), ((STATE, spans(ONE, TWO)), f"[ct 0 == {ONE.hex()}-{TWO.hex()}]"), ((STATE, equals(ZERO)), f"[ct 0 == {ZERO.hex()}]"), ((STATE, equals(SIX)), f"[ct 0 == {SIX.hex()}]"),
         ((STATE, equals(pack("=I", 64))), "-m conntrack --ctstate UNTRACKED"), ((STATE, equals(pack("=I", 16))), f"[ct 0 == {pack('=I', 16).hex()}]"), ((STATE, mask(pack("=I", 24)), equals(ZERO, 1)), f"[ct 0 & {pack('=I', 24).hex()} != {ZERO.hex()}]"), ((STATE, equals(EIGHT)), "-m conntrack --ctstate NEW"), ((STATE, equals(ONE)), "-m conntrack --ctstate INVALID"),
         ((STATUS, mask(pack("=I", 0x20)), equals(ZERO, 1)), "-m conntrack --ctstate DNAT"), ((STATUS, mask(pack("=I", 0x30)), equals(ZERO)), "-m conntrack ! --ctstate SNAT,DNAT"), ((STATUS, mask(pack("=I", 0x10)), equals(ZERO, 1)), "-m conntrack --ctstate SNAT"), ((STATUS, equals(pack("=I", 0x20))), f"[ct 2 == {pack('=I', 0x20).hex()}]"), ((STATUS, mask(pack("=I", 0x8)), equals(ZERO, 1)), f"[ct 2 & {EIGHT.hex()} != {ZERO.hex()}]"),
         ((DIRECTION, equals(b"\0")), "-m conntrack --ctdir ORIGINAL"), ((DIRECTION, equals(b"\1")), "-m conntrack --ctdir REPLY"), ((DIRECTION, equals(b"\1", 1)), "[ct 1 != 01]"), ((DIRECTION, equals(b"\2")), "[ct 1 == 02]"), ((DIRECTION, mask(b"\1"), equals(b"\1")), "[ct 1 & 01 == 01]"), ((DIRECTION, spans(b"\0", b"\1")), "[ct 1 == 00-01]"), ((DIRECTION, equals(b"\0\0")), "[ct 1 == 0000]"),
@@ -154,3 +154,15 @@ def test_several_states_or_types_in_a_set_are_one_match(load, keys, listed, nega
 
 def test_a_mark_without_a_mask_is_the_whole_mark():
     assert fields_of(read_module("mark", ["--mark", "5"], "")[0]) == ("Mark", {"value": 5, "mask": FULL_MASK, "connection": False, "negated": False})
+
+
+@pytest.mark.parametrize(
+    ("parts", "match"),
+    [
+        ((STATE, equals(TWO)), ConnectionState(states=("ESTABLISHED",), module="conntrack")), ((STATUS, mask(pack("=I", 0x20)), equals(ZERO, 1)), ConnectionState(states=("DNAT",), module="conntrack")), ((DIRECTION, equals(b"\1")), ConnectionDirection(direction="REPLY")), ((SOURCE_TYPE, equals(TWO)), AddressType(side="source", types=("LOCAL",))), ((TARGET_TYPE, equals(TWO, 1)), AddressType(side="destination", types=("LOCAL",), negated=True)),
+        ((CT_MARK, equals(TWO)), Mark(value=2, connection=True)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_comparison_has_all_that_the_options_of_iptables_give_a_match(parts, match):
+    assert list(map(fields_of, decode(*parts).rules[0].matches)) == [fields_of(match)]
