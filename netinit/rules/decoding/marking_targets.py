@@ -113,12 +113,12 @@ def _read_ct(info: bytes, _: Family) -> Target | None:
 
 def _read_log(info: bytes, _: Family) -> Target | None:
     level, flags, prefix = unpack_from(structs.LOG, info)
-    return LogTarget(prefix=_text(prefix)) if (level, flags) == (WARNING, 0) and prefix.strip(b"\0") else None
+    return LogTarget(prefix=_text(prefix)) if (level, flags) == (WARNING, 0) and _text(prefix) else None
 
 
 def _read_nflog(info: bytes, _: Family) -> Target | None:
     length, group, threshold, flags, _, prefix = unpack_from(structs.NFLOG, info)
-    if length or threshold > 1 or flags or not group or not prefix.strip(b"\0"):
+    if length or threshold > 1 or flags or not group or not _text(prefix):
         return None
     return LogTarget(prefix=_text(prefix), group=group)
 

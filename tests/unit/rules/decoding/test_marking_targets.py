@@ -94,7 +94,7 @@ def of_ct(text):
         (("MARK", 2), pack("=2I", 0xFFFFFFFF, 0), SetMark(value=0xFFFFFFFF, mask=0)), (("MARK", 2), pack("=2I", 1, 2)[:7], None),
         (("CONNMARK", 2), pack("=3I3B", 7, 0xF, 0xF0, 1, 2, 0), None), (("CONNMARK", 2), pack("=3I3B", 7, 0xF, 0xF0, 0, 2, 1), None), (("CONNMARK", 2), pack("=3I3B", 7, 0xF, 0xF0, 1, 0, 2), RestoreMark(nfmask=0xF0, ctmask=0xF)), (("CONNMARK", 2), pack("=3I3B", 7, 0xF, 0xF0, 1, 0, 0), SetMark(value=7, mask=0xF, connection=True)),
         (("CONNMARK", 2), pack("=3I3B", 7, 0xF, 0xF0, 0, 0, 3), None), (("CONNMARK", 1), pack("=3IB", 7, 0xF, 0xF0, 2), RestoreMark(nfmask=0xF0, ctmask=0xF)), (("CONNMARK", 0), pack("=3IB", 7, 0xF, 0xF0, 2), None),
-        (("LOG", 0), pack("=2B30s", 4, 0, b"p" * 29), LogTarget(prefix="p" * 29)), (("LOG", 0), pack("=2B30s", 4, 0, b"a\0b"), LogTarget(prefix="a")), (("LOG", 0), pack("=2B30s", 4, 0, b"\xff"), LogTarget(prefix="\udcff")), (("LOG", 0), pack("=2B30s", 3, 0, b"a"), Observe(text="LOG")),
+        (("LOG", 0), pack("=2B30s", 4, 0, b"p" * 29), LogTarget(prefix="p" * 29)), (("LOG", 0), pack("=2B30s", 4, 0, b"a\0b"), LogTarget(prefix="a")), (("LOG", 0), pack("=2B30s", 4, 0, b"\xff"), LogTarget(prefix="\udcff")), (("LOG", 0), pack("=2B30s", 3, 0, b"a"), Observe(text="LOG")), (("LOG", 0), pack("=2B30s", 4, 0, b"\0a"), Observe(text="LOG")), (("NFLOG", 0), pack("=I4H64s", 0, 3, 0, 0, 0, b"\0a"), Observe(text="NFLOG")),
         (("NFLOG", 0), pack("=I4H64s", 0, 65535, 0, 0, 9, b"p" * 63), LogTarget(prefix="p" * 63, group=65535)), (("NFLOG", 0), pack("=I4H64s", 1, 3, 0, 0, 0, b"x"), Observe(text="NFLOG")), (("NFLOG", 0), pack("=I4H64s", 0, 3, 0, 1, 0, b"x"), Observe(text="NFLOG")),
     ],
 )  # fmt: skip
