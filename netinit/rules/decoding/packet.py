@@ -273,12 +273,12 @@ def _transport_header(compared: RegisterTest, offset: int, known: Known) -> list
 
 def _tcp_flags(compared: RegisterTest) -> list[Match] | None:
     value = compared.single
-    mask = compared.operand.mask[0] if compared.operand.mask else 0xFF
-    if value is None or mask & ~0x3F or value[0] & ~mask:
+    mask = compared.operand.mask
+    if value is None or not mask or mask[0] & ~0x3F or value[0] & ~mask[0]:
         return None
-    if not value[0] and compared.negated and mask & mask - 1 == 0:  # nft's `tcp flags syn`: that flag is set
-        return [TcpFlags.from_bits(mask, mask, negated=False)]
-    return [TcpFlags.from_bits(mask, value[0], negated=compared.negated)]
+    if not value[0] and compared.negated and mask[0] & mask[0] - 1 == 0:  # nft's `tcp flags syn`: that flag is set
+        return [TcpFlags.from_bits(mask[0], mask[0], negated=False)]
+    return [TcpFlags.from_bits(mask[0], value[0], negated=compared.negated)]
 
 
 def _protocol(compared: RegisterTest, _: Known) -> list[Match] | None:
