@@ -194,7 +194,7 @@ def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | 
 
 def _read_nat(info: bytes, family: Family, *, revision: int, name: str) -> Target | None:
     found = _nat_range(info, family, revision)
-    if not found or not (name == "SNAT" or any(found)):
+    if not found or not any(found):
         return None
     address, port = found
     if name == "SNAT":
