@@ -284,7 +284,7 @@ class _Walk:
         start = len(self._matches)
         if self._compared:
             before, behind, last = self._compared[0]
-            joined = last.intersect(compared) if behind == start > before else None
+            joined = last.intersect(compared) if behind == start else None
             if joined is not None:
                 compared, start = joined, before
                 del self._matches[before:]
@@ -350,8 +350,7 @@ class _Walk:
         """Look several fields up at once, of which each element may have a range."""
         exact = all(low == high for low, high in ranges)
         if exact and not negated:
-            at = self._choose(len(ranges)) if len(ranges) != 1 else 0
-            self._compare_fields(fields, *ranges[at])
+            self._compare_fields(fields, *ranges[self._choose(len(ranges))])
             return
         known, alternatives = self._known, []
         for low, high in ranges[:MAX_ALTERNATIVES]:

@@ -100,7 +100,7 @@ DEVICE, IN = ("meta", (2, 4), (1, 1)), ("meta", (2, 6), (1, 1))
         ((("limit", (1, 5), (2, 1), (3, 7), (4, 0), (5, 0)),), "-m limit --limit 5/sec --limit-burst 7"), ((("limit", (1, 5), (2, 60), (3, 7), (4, 0), (5, 0)),), "[limit]"),
         ((("limit", (1, 5), (2, 1), (3, 7), (4, 1), (5, 0)),), "[limit]"), ((("limit", (1, 5), (2, 1), (3, 7), (4, 0), (5, 1)),), "[limit]"), ((("limit", (1, 5), (2, 1), (3, 7), (5, 2)),), "-m limit --limit 5/sec --limit-burst 7"),
         # extensions
-        ((("match", (1, b"mark\0"), (2, 1), (3, pack("=2IB3x", 1, 3, 1))),), "-m mark ! --mark 0x1/0x3"), ((("match", (1, b"mark\0"), (2, 0), (3, pack("=2IB3x", 1, 3, 1))),), "[-m mark]"), ((("match", (1, b"state\0"), (3, pack("=I", 8))),), "-m state --state NEW"),
+        ((("match", (1, b"mark\0"), (2, 1), (3, pack("=2IB3x", 1, 3, 1))),), "-m mark ! --mark 0x1/0x3"), ((("match", (1, b"mark\0"), (2, 0), (3, pack("=2IB3x", 1, 3, 1))),), "[-m mark]"), ((("match", (1, b"state\0"), (3, pack("=I", 8))),), "-m state --state NEW"), ((("match", (1, b"mark\0"), (2, 1)),), "[-m mark]"), ((("match", (1, b"comment\0"), (2, 0)),), ""),
         ((*TCP, ("match", (1, b"multiport\0"), (2, 1), (3, pack("=2B15H15BB", 1, 2, 80, 443, *[0] * 29)))), "-p tcp -m tcp --dport 80 -j ACCEPT | -p tcp -m tcp --dport 443"),
     ],
     ids=str,
