@@ -344,3 +344,14 @@ def test_a_rule_with_a_map_of_verdicts_is_shown_as_a_rule_for_each_of_its_elemen
     looks = expression(b"meta", (2, 3), (1, 1)) + expression(b"lookup", (1, b"m\0"), (2, 1), (3, 0))
     changed = live.replace(sets=(held,), rules=(live.rules[0].replace(expressions=looks),))
     assert lines(plan_of(ISTIO_X=[]), changed) == [f"extra: nft {TABLE} istio-x rule 1: meta mark 0x00000000 drop; meta mark 0x00000001 accept"]
+
+
+def test_of_several_tables_each_is_told_in_the_order_of_the_plan_and_then_those_that_are_too_many():
+    chain = Chain(name="ISTIO_X", rules=(rule(target=Drop()),))
+    made = Plan(layout="current", families=FAMILIES, tables=tuple(Table(name=name, chains=(chain,)) for name in (NAT, MANGLE, RAW)))
+    assert lines(made, Snapshot()) == [f"missing: nft istio-proxy-{name}: the whole table" for name in (NAT, MANGLE, RAW)]
+    live = [table_of(f"istio-proxy-{name}", {"istio-x": []}) for name in (FILTER, MANGLE)]
+    both = Snapshot(tables=live[0].tables + live[1].tables, chains=live[0].chains + live[1].chains)
+    assert lines(made, both) == [
+        "missing: nft istio-proxy-nat: the whole table", "missing: nft istio-proxy-mangle istio-x rule 1: counter drop", "missing: nft istio-proxy-raw: the whole table", "extra: nft istio-proxy-filter: the whole table",
+    ]  # fmt: skip

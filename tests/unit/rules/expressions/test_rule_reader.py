@@ -140,6 +140,7 @@ ADDRESS = bytes((10, 0, 0, 1))
         ((*TCP, IN, loads(2, 2, 2, register=12), looks_up()), holds(b"eth0".ljust(16, b"\0") + b"\0\x50\0\0"), "-i eth0 -p tcp -m tcp --dport 80"),
         ((PROTOCOL, DPORT_AT_9, looks_up()), holds(b"\6\0\0\0\0\x50\0\0", b"\x11\0\0\0\0\x35\0\0"), ["-p tcp -m tcp --dport 80", "-p udp -m udp --dport 53"]),
         ((("ct", (1, 1), (2, 1)), ("meta", (2, 3), (1, 9)), looks_up()), holds(b"\1\0\0\0" + ONE), "-m conntrack --ctdir REPLY -m mark --mark 0x1"),
+        ((*TCP, MARK, ("ct", (1, 9), (2, 3)), loads(2, 2, 2, register=10), looks_up()), holds(ONE + TWO + b"\0\x50\0\0"), "-p tcp -m mark --mark 0x1 -m connmark --mark 0x2 -m tcp --dport 80"),
         ((MARK, looks_up()), holds(ONE + TWO), "[other register == 0100000002000000]"),
         ((*TCP, MARK, DPORT_AT_9, looks_up("s", NOT)), holds(ONE + b"\0\x50\0\0", TWO + b"\1\xbb\0\0"), "-p tcp not meta 3, payload 2 2 in the set s"),
         ((*TCP, MARK, DPORT_AT_9, looks_up()), holds(NftElement(key=ONE + b"\0\x50\0\0", key_end=ONE + b"\0\x5a\0\0"), flags=SET_INTERVAL), "-p tcp meta 3, payload 2 2 in the set s"),
@@ -292,7 +293,7 @@ def test_a_rule_has_the_comment_that_nft_keeps_or_that_a_match_has_and_counts_pa
 @pytest.mark.parametrize(
     ("userdata", "comment"),
     [
-        (b"", ""), (b"\0\3me\0", "me"), (b"\0\2me", "me"), (b"\1\4abcd\0\3me\0", "me"), (b"\2\0\0\3me\0\7", "me"), (b"\0\3me\0\0\3you", "me"), (b"\1\3me\0", ""), (b"\0", ""), (b"\1\4ab", ""), (b"\0\x09me", "me"), (b"\0\1me", "m"), (b"\0\0", ""),
+        (b"", ""), (b"\0\3me\0", "me"), (b"\0\2me", "me"), (b"\0\4meX\0", "meX"), (b"\1\1a\2\1b\0\3me\0", "me"), (b"\1\4abcd\0\3me\0", "me"), (b"\2\0\0\3me\0\7", "me"), (b"\0\3me\0\0\3you", "me"), (b"\1\3me\0", ""), (b"\0", ""), (b"\1\4ab", ""), (b"\0\x09me", "me"), (b"\0\1me", "m"), (b"\0\0", ""),
         (b"\0\2\xc3\xa9", "é"), (b"\0\2\xff\xc3", "\udcff\udcc3"),
     ],
 )  # fmt: skip
