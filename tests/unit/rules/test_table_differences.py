@@ -355,3 +355,14 @@ def test_of_several_tables_each_is_told_in_the_order_of_the_plan_and_then_those_
     assert lines(made, both) == [
         "missing: nft istio-proxy-nat: the whole table", "missing: nft istio-proxy-mangle istio-x rule 1: counter drop", "missing: nft istio-proxy-raw: the whole table", "extra: nft istio-proxy-filter: the whole table",
     ]  # fmt: skip
+
+
+def test_of_two_lists_in_one_rule_the_first_is_shown_without_what_both_have_if_the_second_is_the_same():
+    texts = [f"10.{number}.0.0/17" for number in range(12)]
+
+    def held(first, *ports):
+        return rule(networks(*texts[first : first + 11]), Port(protocol="tcp", ports=ports), target=Return(), families=(IPV4,))
+
+    made = plan_of(ISTIO_X=[held(0, 1, 3)])
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [held(1, 1, 3)]}))] == [f"ip daddr {{ {texts[at]} and 10 more }} tcp dport {{ 1, 3 }} counter return" for at in (0, 11)]
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [held(1, 1, 4)]}))] == [f"ip daddr {{ {', '.join(texts[at : at + 10])} and 1 more }} tcp dport {{ {ports} }} counter return" for at, ports in ((0, "1, 3"), (1, "1, 4"))]
