@@ -29,7 +29,9 @@ HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 
 def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool = False) -> Target | None:
     """Return the value to xor, and the mask to clear before, that an option of MARK or CONNMARK stands for."""
-    option, text = next(iter(options.items()), ("", ""))
+    if len(options) != 1:
+        return None
+    ((option, text),) = options.items()
     if option in ("--set-mark", "--set-xmark"):
         change = read_masked(text)
         if change and option == "--set-mark":
@@ -39,7 +41,7 @@ def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool
         bits = number or 0
         known = {"--and-mark": (0, FULL_MASK & ~bits), "--or-mark": (bits, bits), "--xor-mark": (bits, 0)}
         change = None if number is None else known.get(option)
-    return SetMark(value=change[0], mask=change[1], connection=connection) if change is not None and len(options) == 1 else None
+    return SetMark(value=change[0], mask=change[1], connection=connection) if change is not None else None
 
 
 def _connmark_words(options: dict[str, str], text: str, family: Family) -> Target | None:

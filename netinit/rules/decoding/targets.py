@@ -136,10 +136,12 @@ def _netmap_words(options: dict[str, str], _: str, family: Family) -> Target | N
 
 def _lifetime_words(options: dict[str, str], text: str, _: Family) -> Target | None:
     """Return a target without effect on where packets end, unless routers may drop them for it."""
-    option, value = next(iter(options.items()), ("", ""))
+    if len(options) != 1:
+        return None
+    ((option, value),) = options.items()
     number, kind = read_number(value), option[-3:]
     harmless = number is not None and (kind == "inc" or (kind == "set" and number > 1) or (kind == "dec" and number == 1))
-    return Observe(text=text) if harmless and len(options) == 1 else None
+    return Observe(text=text) if harmless else None
 
 
 _MESSAGES = {
