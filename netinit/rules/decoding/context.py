@@ -122,13 +122,13 @@ def _read_conntrack(info: bytes, _: str, family: Family | None) -> list[Match] |
         asked &= ~(structs.STATE | structs.STATE_ALIAS)
     for source in (True, False):
         bit, at = structs.ORIGINAL_ADDRESSES[source], structs.ORIGINAL_ADDRESSES_AT[source]
-        network = _read_network(info[at : at + 32], family) if asked & bit and family else None
+        network = _read_network(info[at:], family) if asked & bit and family else None
         if network:
             found.append(OriginalEnd(source=source, networks=(network,), negated=bool(inverted & bit)))
             asked &= ~bit
     for source in (True, False):
         bit, ends = structs.ORIGINAL_PORTS[source], structs.ORIGINAL_PORTS_AT[source]
-        if asked & bit and len(info) > ends[1] + 1:
+        if asked & bit:
             low, high = (unpack_from("=H", info, at)[0] for at in ends)
             found.append(OriginalEnd(source=source, ports=((low, high),), negated=bool(inverted & bit)))
             asked &= ~bit
@@ -156,17 +156,17 @@ def _states(bits: int, known: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
 
 
 def _read_socket(info: bytes, _: str, __: Family | None) -> list[Match] | None:
-    return None if info[:1].strip(b"\0") else [Socket()]  # flags narrow it down by what only the kernel knows
+    return None if any(info[:1]) else [Socket()]  # flags narrow it down by what only the kernel knows
 
 
 def _read_address_type(info: bytes, _: str, __: Family | None) -> list[Match] | None:
-    source, destination, flags = unpack_from(structs.ADDRESS_TYPE, info)
+    *asked, flags = unpack_from(structs.ADDRESS_TYPE, info)
     if flags & ~3:  # limited to an interface
         return None
     found: list[Match] = []
-    for (side, bit), bits in zip(structs.SIDES, (source, destination), strict=True):
-        types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if bits >> number & 1])
-        if bits >> len(ADDRESS_TYPES):
+    for at, (side, bit) in enumerate(structs.SIDES):
+        types = tuple([name for number, name in enumerate(ADDRESS_TYPES) if asked[at] >> number & 1])
+        if asked[at] >> len(ADDRESS_TYPES):
             return None
         if types:
             found.append(AddressType(side=side, types=types, negated=bool(flags & bit)))
@@ -176,11 +176,8 @@ def _read_address_type(info: bytes, _: str, __: Family | None) -> list[Match] | 
 def _read_limit(info: bytes, _: str, __: Family | None) -> list[Match] | None:
     """Read a limit that iptables lists per second."""
     period, burst = unpack_from(structs.LIMIT, info)
-    for seconds in (3600, 60, 1):
-        scale = structs.LIMIT_SCALE * seconds
-        if not period or period > scale or scale // period < scale % period:
-            return None
-    return [Limit(rate=structs.LIMIT_SCALE // period, burst=burst)]
+    rate, rest = divmod(structs.LIMIT_SCALE, period) if period else (0, 0)
+    return [Limit(rate=rate, burst=burst)] if rate and rate >= rest else None  # in another unit where it is more exact
 
 
 def _read_lifetime(info: bytes, _: str, __: Family | None, *, name: str) -> list[Match] | None:
@@ -207,40 +204,26 @@ STRUCTS: dict[tuple[str, int], StructReader] = {
 
 def _mark(compared: RegisterTest, _: Known, *, connection: bool) -> list[Match] | None:
     value = compared.single
-    if value is None or compared.operand.xor.strip(b"\0"):
+    if value is None or compared.operand.xor:
         return None
     mask = int.from_bytes(compared.operand.mask, byteorder) if compared.operand.mask else FULL_MASK
     return [Mark(value=compared.number(value), mask=mask, connection=connection, negated=compared.negated)]
 
 
-def _bits(compared: RegisterTest) -> tuple[int, bool] | None:
-    """Return the bits of which one must be set, and whether negated; None for any other test."""
-    value = compared.single
-    if value is None or compared.operand.swapped or compared.operand.xor.strip(b"\0"):
-        return None
-    number = int.from_bytes(value, byteorder)
-    if compared.operand.mask:
-        mask = int.from_bytes(compared.operand.mask, byteorder)
-        return None if number else (mask, not compared.negated)
-    return (number, compared.negated) if number and number & number - 1 == 0 else None
-
-
 def _state(compared: RegisterTest, _: Known, *, known: tuple[tuple[str, int], ...]) -> list[Match] | None:
     by_bit = {bit: name for name, bit in known}
-    if not compared.operand.mask and known is numbers.STATUSES:  # a connection may have several
-        return None
-    if not compared.operand.mask and len(compared.ranges) > 1:  # a connection has one state
-        bits = 0
-        for low, high in compared.ranges:
-            if low != high or int.from_bytes(low, byteorder) not in by_bit:
-                return None
-            bits |= int.from_bytes(low, byteorder)
-        asked: tuple[int, bool] | None = (bits, compared.negated)
+    if compared.operand.mask:  # whether one of these bits is set
+        if compared.single is None or any(compared.single) or compared.operand.swapped or compared.operand.xor:
+            return None
+        asked, negated = int.from_bytes(compared.operand.mask, byteorder), not compared.negated
     else:
-        asked = _bits(compared)
-    if asked is None or asked[0] & ~sum(by_bit):
+        asked, negated = sum({compared.number(low) for low, _ in compared.ranges}), compared.negated
+        single = all(low == high and compared.number(low) in by_bit for low, high in compared.ranges)
+        if not single or known is numbers.STATUSES:  # of which a connection may have several; it has one state
+            return None
+    if not asked or asked & ~sum(by_bit):
         return None
-    return [ConnectionState(states=tuple([name for name, bit in known if asked[0] & bit]), negated=asked[1])]
+    return [ConnectionState(states=tuple([name for name, bit in known if asked & bit]), negated=negated)]
 
 
 def _direction(compared: RegisterTest, _: Known) -> list[Match] | None:

@@ -29,7 +29,9 @@ HARMLESS_CT = {12: "helper", 14: "labels", 18: "event", 22: "labels"}
 
 def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool = False) -> Target | None:
     """Return the value to xor, and the mask to clear before, that an option of MARK or CONNMARK stands for."""
-    option, text = next(iter(options.items()), ("", ""))
+    if len(options) != 1:
+        return None
+    ((option, text),) = options.items()
     if option in ("--set-mark", "--set-xmark"):
         change = read_masked(text)
         if change and option == "--set-mark":
@@ -39,7 +41,7 @@ def _mark_words(options: dict[str, str], _: str, __: Family, *, connection: bool
         bits = number or 0
         known = {"--and-mark": (0, FULL_MASK & ~bits), "--or-mark": (bits, bits), "--xor-mark": (bits, 0)}
         change = None if number is None else known.get(option)
-    return SetMark(value=change[0], mask=change[1], connection=connection) if change is not None and len(options) == 1 else None
+    return SetMark(value=change[0], mask=change[1], connection=connection) if change is not None else None
 
 
 def _connmark_words(options: dict[str, str], text: str, family: Family) -> Target | None:
@@ -113,12 +115,12 @@ def _read_ct(info: bytes, _: Family) -> Target | None:
 
 def _read_log(info: bytes, _: Family) -> Target | None:
     level, flags, prefix = unpack_from(structs.LOG, info)
-    return LogTarget(prefix=_text(prefix)) if (level, flags) == (WARNING, 0) and prefix.strip(b"\0") else None
+    return LogTarget(prefix=_text(prefix)) if (level, flags) == (WARNING, 0) and _text(prefix) else None
 
 
 def _read_nflog(info: bytes, _: Family) -> Target | None:
     length, group, threshold, flags, _, prefix = unpack_from(structs.NFLOG, info)
-    if length or threshold > 1 or flags or not group or not prefix.strip(b"\0"):
+    if length or threshold > 1 or flags or not group or not _text(prefix):
         return None
     return LogTarget(prefix=_text(prefix), group=group)
 
@@ -169,7 +171,7 @@ def _set_mark(operand: Operand, whose: str, key: int) -> Target | None:
         kept = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
         return SetMark(value=int.from_bytes(operand.xor, byteorder), mask=FULL_MASK & ~kept, connection=connection)
     other = (META, numbers.META_MARK) if connection else (CT, numbers.CT_MARK)
-    if (operand.source, operand.key[0]) != other or operand.xor.strip(b"\0"):
+    if (operand.source, operand.key[0]) != other or operand.xor:
         return None
     copied = int.from_bytes(operand.mask, byteorder) if operand.mask else FULL_MASK
     return SaveMark(nfmask=copied) if connection else RestoreMark(ctmask=copied)

@@ -36,7 +36,7 @@ def _read_port_range(text: str) -> tuple[int, int] | None:
     return first, last
 
 
-def _port_option(values: list[str], negated: bool, protocol: str, *, source: bool, several: bool = False) -> Port | None:
+def _port_option(values: list[str], negated: bool, protocol: str, *, source: bool = False, several: bool = False) -> Port | None:
     texts = values[0].split(",") if several and values else values
     known = tuple([found for found in map(_read_port_range, texts) if found is not None])
     if len(values) != 1 or len(known) != len(texts) or protocol not in ("tcp", "udp"):
@@ -45,7 +45,7 @@ def _port_option(values: list[str], negated: bool, protocol: str, *, source: boo
 
 
 def _either_port_option(values: list[str], negated: bool, protocol: str) -> Match | None:
-    found = _port_option(values, negated, protocol, source=False, several=True)
+    found = _port_option(values, negated, protocol, several=True)
     return EitherPort(protocol=protocol, ports=found.ports, negated=negated) if found else None
 
 
@@ -58,7 +58,7 @@ def _flags_option(values: list[str], negated: bool, _: str) -> Match | None:
 
 
 def _address_range_option(values: list[str], negated: bool, _: str, *, source: bool) -> Match | None:
-    low, dash, high = values[0].partition("-") if len(values) == 1 else ("", "", "")
+    low, dash, high = (values[0] if len(values) == 1 else "").partition("-")
     if not dash or family_of(low) is not family_of(high):
         return None
     try:
@@ -69,7 +69,7 @@ def _address_range_option(values: list[str], negated: bool, _: str, *, source: b
 
 
 def _owner_option(values: list[str], negated: bool, _: str, *, kind: str) -> Match | None:
-    first, dash, last = values[0].partition("-") if len(values) == 1 else ("", "", "")
+    first, dash, last = (values[0] if len(values) == 1 else "").partition("-")
     low = read_number(first)
     high = read_number(last) if dash else low
     if low is None or high is None or low > high:
@@ -196,38 +196,36 @@ STRUCTS: dict[tuple[str, int], StructReader] = {
 def _payload(compared: RegisterTest, known: Known) -> list[Match] | None:
     operand = compared.operand
     base, offset = operand.key
-    if operand.xor.strip(b"\0") or operand.swapped:
+    if operand.xor or operand.swapped:
         return None
     if base == numbers.NETWORK_HEADER and known.family:
-        return _network_header(compared, int(offset), known.family)
+        return _network_header(compared, int(offset), known, known.family)
     if base == numbers.TRANSPORT_HEADER and known.protocol in ("tcp", "udp"):
-        return _transport_header(compared, int(offset), known.protocol)
+        return _transport_header(compared, int(offset), known)
     return None
 
 
-def _network_header(compared: RegisterTest, offset: int, family: Family) -> list[Match] | None:
+def _network_header(compared: RegisterTest, offset: int, known: Known, family: Family) -> list[Match] | None:
     length = compared.operand.length
     if (offset, compared.operand.mask, compared.negated, compared.single) == (0, b"\xf0", False, bytes([family.version << 4])):
         return []  # the version, which the family has already said
-    fields = [numbers.PROTOCOL[family], *numbers.ADDRESSES[family]]
-    for (start, size), kind in zip(fields, (None, Source, Destination), strict=True):
+    source, destination = numbers.ADDRESSES[family]
+    fields = {numbers.PROTOCOL[family]: None, source: Source, destination: Destination}
+    for (start, size), kind in fields.items():
         if start == offset and length <= size:
-            return _address(compared, family, kind) if kind else _protocol(compared, Known(families=(family,), devices={}))
-    return _split(compared, offset, fields, family)
+            return _address(compared, family, kind) if kind else _protocol(compared, known)
+    return _split(compared, offset, list(fields), known)
 
 
-def _split(
-    compared: RegisterTest, offset: int, fields: list[tuple[int, int]], family: Family | None, protocol: str = ""
-) -> list[Match] | None:
+def _split(compared: RegisterTest, offset: int, fields: list[tuple[int, int]], known: Known) -> list[Match] | None:
     """Decode fields that were loaded and compared together."""
     value = compared.single
     if value is None or compared.negated or len(value) != compared.operand.length:
         return None
     found: list[Match] = []
     at = offset
-    known = Known(families=(family,) if family else (), protocol=protocol, devices={})
     while at < offset + len(value):
-        size = next((size for start, size in sorted(fields) if start == at), 0)
+        size = next((size for start, size in fields if start == at), 0)
         piece = value[at - offset : at - offset + size]
         if not piece or len(piece) == compared.operand.length:
             return None
@@ -262,25 +260,25 @@ def _address(compared: RegisterTest, family: Family, kind: type[Source | Destina
     return [kind(networks=tuple(networks), negated=compared.negated)] if networks else None
 
 
-def _transport_header(compared: RegisterTest, offset: int, protocol: str) -> list[Match] | None:
-    operand = compared.operand
+def _transport_header(compared: RegisterTest, offset: int, known: Known) -> list[Match] | None:
+    operand, protocol = compared.operand, known.protocol
     if protocol == "tcp" and (offset, operand.length) == (numbers.TCP_FLAGS_AT, 1):
         return _tcp_flags(compared)
     for start, size, is_source in numbers.PORTS:
         if (offset, operand.length) == (start, size) and not operand.mask:
             ports = _ports(*[(int.from_bytes(low, "big"), int.from_bytes(high, "big")) for low, high in compared.ranges])
             return [Port(protocol=protocol, ports=ports, source=is_source, negated=compared.negated)]
-    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], None, protocol)
+    return None if operand.mask else _split(compared, offset, [(start, size) for start, size, _ in numbers.PORTS], known)
 
 
 def _tcp_flags(compared: RegisterTest) -> list[Match] | None:
     value = compared.single
-    mask = compared.operand.mask[0] if compared.operand.mask else 0xFF
-    if value is None or mask & ~0x3F or value[0] & ~mask:
+    mask = compared.operand.mask
+    if value is None or not mask or mask[0] & ~0x3F or value[0] & ~mask[0]:
         return None
-    if not value[0] and compared.negated and mask & mask - 1 == 0:  # nft's `tcp flags syn`: that flag is set
-        return [TcpFlags.from_bits(mask, mask, negated=False)]
-    return [TcpFlags.from_bits(mask, value[0], negated=compared.negated)]
+    if not value[0] and compared.negated and mask[0] & mask[0] - 1 == 0:  # nft's `tcp flags syn`: that flag is set
+        return [TcpFlags.from_bits(mask[0], mask[0], negated=False)]
+    return [TcpFlags.from_bits(mask[0], value[0], negated=compared.negated)]
 
 
 def _protocol(compared: RegisterTest, _: Known) -> list[Match] | None:
@@ -326,7 +324,6 @@ def list_users(matches: Iterable[Match]) -> list[int]:
     """Return the users that matches name one by one, without ranges and negated matches."""
     owners = [one for one in matches if isinstance(one, Owner) and one.kind == "uid"]
     return [one.first for one in owners if one.first == one.last and not one.negated]
-
 
 
 OPERANDS: dict[tuple[str, int | str], ComparisonReader] = {

@@ -136,10 +136,12 @@ def _netmap_words(options: dict[str, str], _: str, family: Family) -> Target | N
 
 def _lifetime_words(options: dict[str, str], text: str, _: Family) -> Target | None:
     """Return a target without effect on where packets end, unless routers may drop them for it."""
-    option, value = next(iter(options.items()), ("", ""))
+    if len(options) != 1:
+        return None
+    ((option, value),) = options.items()
     number, kind = read_number(value), option[-3:]
     harmless = number is not None and (kind == "inc" or (kind == "set" and number > 1) or (kind == "dec" and number == 1))
-    return Observe(text=text) if harmless and len(options) == 1 else None
+    return Observe(text=text) if harmless else None
 
 
 _MESSAGES = {
@@ -194,7 +196,7 @@ def _nat_range(info: bytes, family: Family, revision: int) -> tuple[str, int] | 
 
 def _read_nat(info: bytes, family: Family, *, revision: int, name: str) -> Target | None:
     found = _nat_range(info, family, revision)
-    if not found or not (name == "SNAT" or any(found)):
+    if not found or not any(found):
         return None
     address, port = found
     if name == "SNAT":

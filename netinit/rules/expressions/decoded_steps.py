@@ -20,8 +20,8 @@ def decode_steps(table: str, chains: Steps) -> dict[str, list[tuple[NftStep, Liv
     around = References(sets={(INET, table, one.name): in_snapshot(one, INET, table) for one in encoded.sets}, devices={})
     found: dict[str, list[tuple[NftStep, LiveRule]]] = {}
     for chain, (_, steps) in chains.items():
-        rules = [NftRule(family=INET, table=table, chain=chain, handle=0, expressions=one) for one in encoded.chains[chain]]
-        found[chain] = [(step, decode_rule(one, around)) for step, one in zip(steps, rules, strict=True)]
+        rules = [NftRule(family=INET, table=table, chain=chain, expressions=one) for one in encoded.chains[chain]]
+        found[chain] = [(step, decode_rule(rules[at], around)) for at, step in enumerate(steps)]
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from sys import byteorder
 
 from netinit.base.net import FAMILIES, Family
@@ -31,7 +30,7 @@ from netinit.rules.matches.context import Limit, UnknownMatch
 from netinit.rules.matches.foreign import InSet
 from netinit.rules.matches.packet import Port, Protocol, drop_implied_protocols
 from netinit.rules.model import LiveChain, LiveRule, Rule
-from netinit.rules.numbers import CT_LENGTHS, LOADS, META_L4PROTO, META_LENGTHS, META_NFPROTO, META_PROTOCOL, OPERATORS
+from netinit.rules.numbers import CT_LENGTHS, LOADS, META_L4PROTO, META_LENGTHS, META_PROTOCOL, OPERATORS
 from netinit.rules.structs import TCP_FLAGS
 from netinit.rules.targets import Jump, Target
 
@@ -185,9 +184,9 @@ class _Walk:
     def rule(self, comment: str) -> Rule:
         """Return the decoded rule."""
         kept = sorted(drop_implied_protocols(self._matches), key=lambda match: match.place)  # iptables' order: all must match
-        for at, (one, other) in enumerate(pairwise(kept)):
-            if (one.header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(other, Port):  # iptables lists ports first
-                kept[at : at + 2] = other, one
+        for at in range(1, len(kept)):
+            if (kept[at - 1].header_fields or "")[:1] == (TCP_FLAGS,) and isinstance(kept[at], Port):  # iptables lists ports first
+                kept[at - 1 : at + 1] = kept[at], kept[at - 1]
         targets = self._targets[0].take(self._targets[1:]) if self._targets else [Observe(text="")]
         target = targets[0] if len(targets) == 1 else Several(targets=tuple(targets))
         return Rule(matches=tuple(kept), target=target, comment=comment, families=self.families)
@@ -285,7 +284,7 @@ class _Walk:
         start = len(self._matches)
         if self._compared:
             before, behind, last = self._compared[0]
-            joined = last.intersect(compared) if behind == start > before else None
+            joined = last.intersect(compared) if behind == start else None
             if joined is not None:
                 compared, start = joined, before
                 del self._matches[before:]
@@ -351,8 +350,7 @@ class _Walk:
         """Look several fields up at once, of which each element may have a range."""
         exact = all(low == high for low, high in ranges)
         if exact and not negated:
-            at = self._choose(len(ranges)) if len(ranges) != 1 else 0
-            self._compare_fields(fields, *ranges[at])
+            self._compare_fields(fields, *ranges[self._choose(len(ranges))])
             return
         known, alternatives = self._known, []
         for low, high in ranges[:MAX_ALTERNATIVES]:
@@ -360,8 +358,7 @@ class _Walk:
             alternatives.append(tuple([match for one in compared for match in decode_comparison(one, known)]))
         text = f"{', '.join(map(str, fields))} in the set {nft_set.name}"
         is_unknown = any(isinstance(match, UnknownMatch) for each in alternatives for match in each)
-        of_families = any(one.source == META and one.key in ((META_NFPROTO,), (META_PROTOCOL,)) for one in fields)
-        if is_unknown or of_families or len(ranges) > MAX_ALTERNATIVES:
+        if is_unknown or len(ranges) > MAX_ALTERNATIVES:
             self._unknown(f"in the set {nft_set.name} of several fields", found)
         else:
             self._matches.append(InSet(text=f"not {text}" if negated else text, alternatives=tuple(alternatives), negated=negated))
@@ -381,13 +378,13 @@ class _Walk:
             self._unknown(unknown, found)
             return
         at = self._choose(len(elements) + bool(catch_all))
-        if at < len(elements):
+        if catch_all is None or at < len(elements):
             element, (low, high) = elements[at]
             ends = _all_end(elements) if is_verdict else self._translates
             if not (ends and at + 1 == len(elements) and _are_all_numbers(fields[0], elements)):
                 self._compare_fields(fields, low, high)
         else:
-            element = catch_all or elements[0][0]
+            element = catch_all
             ranges = tuple([ends for _, ends in elements])
             if ranges:
                 self._compare(RegisterTest(operand=fields[0], ranges=ranges, negated=True))

@@ -7,6 +7,7 @@ from struct import pack
 import pytest
 
 from netinit.base.net import FULL_MASK, IPV4, IPV6
+from netinit.rules import structs
 from netinit.rules.decoding.matches import decode_match
 from netinit.rules.decoding.targets import decode_target
 from netinit.rules.foreign_targets import Observe, Queue, UnknownTarget, Untrack
@@ -163,3 +164,28 @@ def test_a_struct_is_the_target_that_it_says_or_one_that_is_not_known(name, info
 def test_a_range_of_addresses_is_written_as_iptables_lists_it(source, negated, text):
     match = AddressRange(family=IPV4, first=0x0A000001, last=0x0A000009, source=source, negated=negated)
     assert match.xt() == f"-m iprange {text} 10.0.0.1-10.0.0.9"
+
+
+WHOLE = {**{key: {IPV4: size, IPV6: size} for key, size in structs.SIZES.items()}, ("REDIRECT", 0): {IPV4: 24, IPV6: 40}, ("NETMAP", 0): {IPV4: 24, IPV6: 40}}
+
+
+@pytest.mark.parametrize("family", [IPV4, IPV6], ids=str)
+def test_a_struct_has_its_whole_size_and_that_of_nat_an_older_form_for_ipv4(family):
+    assert {key: structs.pad(*key, b"\1\2", family) for key in WHOLE} == {key: (*key, b"\1\2".ljust(sizes[family], b"\0")) for key, sizes in WHOLE.items()}
+    assert structs.pad("REDIRECT", 0, b"") == ("REDIRECT", 0, bytes(24))
+    with pytest.raises(KeyError):
+        structs.pad("MARK", 1, b"", family)
+
+
+def test_marks_comments_and_questions_about_connections_stand_where_the_kernel_reads_them():
+    assert structs.pad_connmark(1) == ("CONNMARK", 2, pack("=3I3B", 0, FULL_MASK, FULL_MASK, 0, 0, 1).ljust(16, b"\0"))
+    assert structs.pad_connmark(2, 3, 4, 5) == ("CONNMARK", 2, pack("=3I3B", 3, 4, 5, 0, 0, 2).ljust(16, b"\0"))
+    assert structs.pad_comment("a\udcffé") == ("comment", 0, b"a\xff\xc3\xa9".ljust(256, b"\0"))
+    assert structs.pad_conntrack(1, 2, 3) == ("conntrack", 3, (bytes(146) + pack("=3H", 1, 2, 3)).ljust(168, b"\0"))
+
+
+def test_a_protocol_has_its_number_and_its_name_or_a_number_for_a_name():
+    assert [structs.protocol_name(number) for number in (6, 17, 58, 143, 0)] == ["tcp", "udp", "ipv6-icmp", "143", "0"]
+    assert [structs.protocol_number(name) for name in ("tcp", "udp", "ipv6-icmp", "143", "0")] == [6, 17, 58, 143, 0]
+    with pytest.raises(ValueError, match="invalid literal"):
+        structs.protocol_number("hopopt")

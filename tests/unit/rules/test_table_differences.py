@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from struct import pack
+
 import pytest
 
 from core import plan, write_nft
 from goldens import BEHAVIOURS, THIRDS, options_of
 from netinit.base.net import FAMILIES, IPV4, Network
-from netinit.base.snapshot import DORMANT, INET, IP, SET_MAP, NftChain, NftObject, NftRule, NftSet, NftTable, Snapshot
+from netinit.base.snapshot import (
+    DORMANT,
+    INET,
+    IP,
+    SET_MAP,
+    NftChain,
+    NftElement,
+    NftObject,
+    NftRule,
+    NftSet,
+    NftTable,
+    Snapshot,
+)
 from netinit.options import Options
 from netinit.rules.expressions.table_differences import compare_tables, decode_tables, format_chain_hook, format_live
 from netinit.rules.marking_targets import SetMark
@@ -265,3 +279,90 @@ def test_every_hook_of_a_plan_belongs_to_a_table_of_ours():
     planned = {(table.name, chain.name) for one in BEHAVIOURS for table in plan(options_of(one)).tables for chain in table.chains if chain.builtin}
     assert planned == set(HOOKS)
     assert {f"istio-proxy-{table}" for table, _ in HOOKS} <= set(TABLE_NAMES)
+
+
+@pytest.mark.parametrize(
+    ("held", "told"),
+    [
+        (NftSet(family=INET, table=TABLE, name="s"), ["set s"]), (NftSet(family=INET, table=TABLE, name="m", flags=SET_MAP), ["map m"]), (NftSet(family=INET, table=TABLE, name="a", flags=1), []), (NftSet(family=INET, table=TABLE, name="b", flags=SET_MAP | 1), []), (NftSet(family=IP, table=TABLE, name="s"), []), (NftSet(family=INET, table="t", name="s"), []),
+        (NftObject(family=INET, table=TABLE, name="o", kind="3"), ["object o"]), (NftObject(family=INET, table=TABLE, name="f", kind="flowtable"), ["flowtable f"]), (NftObject(family=IP, table=TABLE, name="o", kind="3"), []), (NftObject(family=INET, table="t", name="o", kind="3"), []),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_of_what_else_is_in_a_table_of_ours_all_is_told_but_the_sets_of_rules(held, told):
+    live = table_of(TABLE, {"istio-x": []})
+    beside = live.replace(sets=(held,)) if isinstance(held, NftSet) else live.replace(objects=(held,))
+    assert lines(plan_of(ISTIO_X=[]), beside) == [f"extra: nft {TABLE}: {one}" for one in told]
+
+
+@pytest.mark.parametrize(("hook", "text"), [(0, "prerouting"), (1, "input"), (2, "forward"), (3, "output"), (4, "postrouting"), (5, "ingress"), (-1, "")])
+def test_a_chain_is_at_the_hook_of_its_number(hook, text):
+    live = table_of(TABLE, {"output": []})
+    found = hook_of(live.replace(chains=(live.chains[0].replace(hook=hook, kind="filter", priority=7),)))
+    assert found == (f"type filter hook {text} priority 7; policy accept;" if text else "")
+
+
+def test_a_list_beside_another_is_shown_without_what_both_have_and_whole_beside_none():
+    here, there = [Port(protocol="tcp", ports=tuple(range(first, 30, 2))) for first in (1, 3)]
+    made = plan_of(ISTIO_X=[rule(here, target=Return())])
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [rule(there, target=Return())]}))] == ["tcp dport { 1 and 14 more } counter return", f"tcp dport {{ {', '.join(map(str, range(3, 23, 2)))} and 4 more }} counter return"]
+    few = Port(protocol="tcp", ports=(1, 3))
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [rule(few, target=Return())]}))] == [f"tcp dport {{ {', '.join(map(str, range(5, 25, 2)))} and 5 more }} counter return", "tcp dport { 1, 3 } counter return"]
+    others = table_of(TABLE, {"istio-x": [rule(there, target=Drop())]})
+    assert [one.rule for one in compare(made, others)] == [f"tcp dport {{ {', '.join(map(str, range(first, first + 20, 2)))} and {more} more }} counter {end}" for first, more, end in ((1, 5, "return"), (3, 4, "drop"))]
+    assert [one.rule for one in compare(plan_of(ISTIO_X=[]), table_of(TABLE, {"istio-x": [rule(Limit(rate=1, burst=5), target=Drop())]}))] == ["limit rate 1/second burst 5 packets counter drop"]
+
+
+def test_a_rule_without_a_counter_is_shown_without_one():
+    live = table_of(TABLE, {"istio-x": [rule(target=Drop())]})
+    plain = expression(b"immediate", (1, 0), (2, ((2, ((1, 0),)),)))
+    assert lines(plan_of(ISTIO_X=[]), live.replace(rules=(live.rules[0].replace(expressions=plain),))) == [f"extra: nft {TABLE} istio-x rule 1: drop"]
+
+
+def test_lists_are_taken_apart_only_among_rules_that_ask_for_the_same_and_do_the_same():
+    def port(*ports, protocol="tcp", negated=False):
+        return Port(protocol=protocol, ports=ports, negated=negated)
+
+    def differ(planned, live):
+        return bool(lines(plan_of(ISTIO_X=planned), table_of(TABLE, {"istio-x": live})))
+
+    back, drop = Return(), Drop()
+    assert not differ([rule(port(1, 2, 3), target=back)], [rule(port(3), target=back), rule(port(2, 1), target=back)])
+    assert differ([rule(port(1, 2), target=back)], [rule(port(1), target=back), rule(port(2), target=drop)])
+    assert differ([rule(port(1, 2), target=back)], [rule(port(1), target=back), rule(port(2, protocol="udp"), target=back)])
+    assert differ([rule(port(1, 2, negated=True), target=back)], [rule(port(1, negated=True), target=back), rule(port(2, negated=True), target=back)])
+    assert not differ([rule(port(1), target=back), rule(port(2), target=back), rule(port(1), target=drop)], [rule(port(2), target=back), rule(port(1), target=back), rule(port(1), target=drop)])
+    assert differ([rule(port(1), target=back), rule(port(2), target=drop)], [rule(port(2), target=drop), rule(port(1), target=back)])
+    assert differ([rule(port(1, 9), target=back), rule(port(2), target=drop), rule(port(3), target=back)], [rule(port(1, 8), target=back), rule(port(2), target=drop), rule(port(3), target=back)])
+    assert differ([rule(port(1, 9), target=back), rule(port(2), target=drop), rule(port(3), target=back)], [rule(port(1), target=back), rule(port(2), target=drop), rule(port(3), target=back)])
+
+
+def test_a_rule_with_a_map_of_verdicts_is_shown_as_a_rule_for_each_of_its_elements():
+    verdicts = [pack("=2H", 8, 1) + pack(">i", code) for code in (0, 1)]
+    held = NftSet(family=INET, table=TABLE, name="m", flags=SET_MAP | 1, key_length=4, elements=tuple([NftElement(key=pack("=I", at), verdict=one) for at, one in enumerate(verdicts)]))
+    live = table_of(TABLE, {"istio-x": [rule(target=Drop())]})
+    looks = expression(b"meta", (2, 3), (1, 1)) + expression(b"lookup", (1, b"m\0"), (2, 1), (3, 0))
+    changed = live.replace(sets=(held,), rules=(live.rules[0].replace(expressions=looks),))
+    assert lines(plan_of(ISTIO_X=[]), changed) == [f"extra: nft {TABLE} istio-x rule 1: meta mark 0x00000000 drop; meta mark 0x00000001 accept"]
+
+
+def test_of_several_tables_each_is_told_in_the_order_of_the_plan_and_then_those_that_are_too_many():
+    chain = Chain(name="ISTIO_X", rules=(rule(target=Drop()),))
+    made = Plan(layout="current", families=FAMILIES, tables=tuple(Table(name=name, chains=(chain,)) for name in (NAT, MANGLE, RAW)))
+    assert lines(made, Snapshot()) == [f"missing: nft istio-proxy-{name}: the whole table" for name in (NAT, MANGLE, RAW)]
+    live = [table_of(f"istio-proxy-{name}", {"istio-x": []}) for name in (FILTER, MANGLE)]
+    both = Snapshot(tables=live[0].tables + live[1].tables, chains=live[0].chains + live[1].chains)
+    assert lines(made, both) == [
+        "missing: nft istio-proxy-nat: the whole table", "missing: nft istio-proxy-mangle istio-x rule 1: counter drop", "missing: nft istio-proxy-raw: the whole table", "extra: nft istio-proxy-filter: the whole table",
+    ]  # fmt: skip
+
+
+def test_of_two_lists_in_one_rule_the_first_is_shown_without_what_both_have_if_the_second_is_the_same():
+    texts = [f"10.{number}.0.0/17" for number in range(12)]
+
+    def held(first, *ports):
+        return rule(networks(*texts[first : first + 11]), Port(protocol="tcp", ports=ports), target=Return(), families=(IPV4,))
+
+    made = plan_of(ISTIO_X=[held(0, 1, 3)])
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [held(1, 1, 3)]}))] == [f"ip daddr {{ {texts[at]} and 10 more }} tcp dport {{ 1, 3 }} counter return" for at in (0, 11)]
+    assert [one.rule for one in compare(made, table_of(TABLE, {"istio-x": [held(1, 1, 4)]}))] == [f"ip daddr {{ {', '.join(texts[at : at + 10])} and 1 more }} tcp dport {{ {ports} }} counter return" for at, ports in ((0, "1, 3"), (1, "1, 4"))]
