@@ -25,6 +25,7 @@ from netinit.rules.marking_targets import SetMark
 from netinit.rules.targets import ACCEPTED, ENDED, GO_ON, Accept, Drop, Jump, Redirect, Reject, Return, Tproxy
 from netinit.simulate.condition import OWN, MarkBits
 from shown_expressions import show_target
+from sweeps import together
 
 FAMILIES = {4: IPV4, 6: IPV6}
 V4, V6 = bytes((10, 0, 0, 9)), b"\xfd" + bytes(14) + b"\x09"
@@ -35,7 +36,7 @@ def listed(text, family=IPV4):
     return parse_rule(f"-p tcp -j {text}", family).target
 
 
-@pytest.mark.parametrize(("version", "target", "name", "info"), [
+@together(("version", "target", "name", "info"), [
     (4, SourceNat(text="", address="10.0.0.9"), ("SNAT", 0, 24), pack("=2I", 1, 1) + V4 + V4), (6, SourceNat(text="", address="fd00::9"), ("SNAT", 1, 40), pack("=I", 1) + V6 + V6),
     (4, DestinationNat(address="10.0.0.9", port=60001), ("DNAT", 2, 48), pack("=I16s16s", 3, V4, V4) + pack(">2H", 60001, 60001)),
     (6, DestinationNat(address="fd00::9", port=0), ("DNAT", 2, 48), pack("=I", 1) + V6 + V6), (4, DestinationNat(address="", port=80), ("DNAT", 2, 48), pack("=I32x", 2) + pack(">2H", 80, 80)),
@@ -54,7 +55,7 @@ def test_a_source_is_written_as_nft_writes_it():
     assert show_target(SourceNat(text="", address="fd00::9"), "ip6") == [f"immediate 1=1 2.1={V6.hex()}", "nat 1=0 2=10 3=1"]
 
 
-@pytest.mark.parametrize("target", [SourceNat(text="SNAT --to-source 10.0.0.1-10.0.0.9"), Observe(text="TRACE"), Queue(text="NFQUEUE"), UnknownTarget(text="ODD 1"), WriteDestination(text="ip daddr set 10.0.0.9", address="10.0.0.9")])
+@together("target", [SourceNat(text="SNAT --to-source 10.0.0.1-10.0.0.9"), Observe(text="TRACE"), Queue(text="NFQUEUE"), UnknownTarget(text="ODD 1"), WriteDestination(text="ip daddr set 10.0.0.9", address="10.0.0.9")])
 def test_what_is_shown_as_it_was_listed_is_written_by_nothing(target):
     with pytest.raises(ValueError, match=f"^{target.text}: not understood$"):
         target.struct(IPV4)
@@ -72,7 +73,7 @@ def test_a_source_is_another_only_by_its_address_if_that_is_known():
 NAT_CHANGES = {"translated": True, "destination": number_of("10.0.0.9")}
 
 
-@pytest.mark.parametrize(("target", "table", "condition", "outcome"), [
+@together(("target", "table", "condition", "outcome"), [
     (SourceNat(text="", address="10.0.0.9"), "nat", {"hook": "POSTROUTING"}, (ACCEPTED, {"source": number_of("10.0.0.9")}, "")),
     (SourceNat(text="MASQUERADE", own=True), "nat", {"hook": "POSTROUTING"}, (ACCEPTED, {"source": OWN}, "")), (SourceNat(text=""), "nat", {"hook": "POSTROUTING"}, (ACCEPTED, {"source": None}, "")),
     (DestinationNat(address="10.0.0.9", port=80), "nat", {}, (ACCEPTED, {**NAT_CHANGES, "destination_port": 80}, "")), (DestinationNat(address="10.0.0.9", port=0), "nat", {}, (ACCEPTED, NAT_CHANGES, "")),
@@ -91,13 +92,13 @@ def test_a_target_changes_this_of_a_packet(target, table, condition, outcome):
     assert apply_target(target, table, **condition) == outcome
 
 
-@pytest.mark.parametrize(("address", "port", "text"), [("10.0.0.9", 80, "10.0.0.9:80"), ("10.0.0.9", 0, "10.0.0.9"), ("fd00::9", 80, "[fd00::9]:80"), ("fd00::9", 0, "fd00::9"), ("", 80, ":80")])
+@together(("address", "port", "text"), [("10.0.0.9", 80, "10.0.0.9:80"), ("10.0.0.9", 0, "10.0.0.9"), ("fd00::9", 80, "[fd00::9]:80"), ("fd00::9", 0, "fd00::9"), ("", 80, ":80")])
 def test_a_destination_is_listed_with_its_port_and_in_brackets_where_both_have_colons(address, port, text):
     target = DestinationNat(address=address, port=port)
     assert (target.destination, target.xt(IPV4), target.nft(IPV4), target.describe()) == (text, f"DNAT --to-destination {text}", f"dnat to {text}", f"send it to {text} instead")
 
 
-@pytest.mark.parametrize(("target", "words"), [
+@together(("target", "words"), [
     (WriteDestination(text="", address="10.0.0.9"), "write the destination 10.0.0.9 into it"), (WriteDestination(text="", port=80), "write the destination 80 into it"),
     (Observe(text=""), "count it and go on"), (Observe(text="TRACE"), "do `TRACE` and go on"), (UnknownTarget(text="ODD 1"), "do `ODD 1` (not known to netinit)"),
     (OfferedToSocket(port=7, whole=Tproxy(port=7, mark=0)), "hand it to the transparent socket on port 7"), (Several(targets=(SetMark(value=1), Accept())), "mark it 1, then accept it"),
@@ -106,7 +107,7 @@ def test_a_target_is_said_in_words(target, words):
     assert target.describe() == words
 
 
-@pytest.mark.parametrize(("address", "family", "other"), [("10.0.0.9", IPV4, False), ("10.0.0.9", IPV6, True), ("fd00::9", IPV4, True), ("fd00::9", IPV6, False), ("", IPV4, False), ("", IPV6, False)])
+@together(("address", "family", "other"), [("10.0.0.9", IPV4, False), ("10.0.0.9", IPV6, True), ("fd00::9", IPV4, True), ("fd00::9", IPV6, False), ("", IPV4, False), ("", IPV6, False)])
 def test_nat_to_an_address_of_the_other_family_leaves_a_packet(address, family, other):
     assert is_of_other_family(address, family) is other
 
@@ -115,7 +116,7 @@ WHOLE = Tproxy(port=7, mark=0, address="10.0.0.9")
 OFFERED = OfferedToSocket(port=7, whole=WHOLE)
 
 
-@pytest.mark.parametrize(("following", "taken"), [
+@together(("following", "taken"), [
     ([SetMark(value=5), Accept()], [WHOLE.replace(mark=5)]), ([SetMark(value=0), Accept()], [WHOLE]), ([], [OFFERED]), ([Accept()], [OFFERED, Accept()]), ([SetMark(value=5)], [OFFERED, SetMark(value=5)]),
     *[([first, *rest], [OFFERED, first, *rest]) for first, *rest in (
         (SetMark(value=5, mask=7), Accept()), (SetMark(value=5, connection=True), Accept()), (SetMark(value=5), Drop()), (SetMark(value=5), Accept(), Drop()), (SetMark(value=5), Drop(), Accept()),
@@ -133,7 +134,7 @@ def test_an_offer_to_a_socket_is_listed_as_tproxy_of_its_address():
     assert (OFFERED.socket_address, OFFERED.label(), OFFERED.captures_at) == ("10.0.0.9", "TPROXY 7", 7)
 
 
-@pytest.mark.parametrize(("target", "found"), [
+@together(("target", "found"), [
     (WHOLE, WHOLE), (OFFERED, OFFERED), (Redirect(port=7), None), (Accept(), None), (Several(targets=(SetMark(value=1), OFFERED, Accept())), OFFERED), (Several(targets=(Redirect(port=7), WHOLE)), WHOLE),
     (Several(targets=(SetMark(value=1), Redirect(port=7))), None),
 ])  # fmt: skip
@@ -155,7 +156,7 @@ def test_several_targets_are_written_each_for_the_family_and_lead_where_the_last
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "observes", "tracks", "label"), [("LOG --log-level 7", True, False, "LOG"), ("", True, False, "count")])
+@together(("text", "observes", "tracks", "label"), [("LOG --log-level 7", True, False, "LOG"), ("", True, False, "count")])
 def test_what_is_observed_is_of_connections_if_ct_has_it(text, observes, tracks, label):
     plain = Observe(text=text)
     assert (plain.only_observes, plain.tracks, plain.label()) == (observes, tracks, label)

@@ -13,6 +13,7 @@ from netinit.rules.marking_targets import LogTarget, RestoreMark, SaveMark, SetM
 from netinit.rules.targets import GO_ON
 from netinit.simulate.condition import MarkBits
 from shown_expressions import show_target
+from sweeps import together
 
 
 def listed(text):
@@ -20,7 +21,7 @@ def listed(text):
     return parse_rule(f"-p tcp -j {text}", IPV4).target
 
 
-@pytest.mark.parametrize(("text", "expressions"), [
+@together(("text", "expressions"), [
     ("MARK --set-xmark 0xf0000001/0xffffffff", "immediate 1=1 2.1=010000f0 | meta 2=3 3=1"),
     ("MARK --set-xmark 0xf0000011/0xf", "meta 2=3 1=1 | bitwise 1=1 2=1 3=4 6=0 4.1=f0ffffff 5.1=110000f0 | meta 2=3 3=1"),
     ("CONNMARK --set-xmark 0x5/0xffffffff", "immediate 1=1 2.1=05000000 | ct 4=1 2=3"),
@@ -34,7 +35,7 @@ def test_the_expressions_of_a_target_are_those_that_nft_writes(text, expressions
     assert " | ".join(show_target(listed(text))) == expressions
 
 
-@pytest.mark.parametrize(("text", "name", "info"), [
+@together(("text", "name", "info"), [
     ("MARK --set-xmark 0xf0000001/0xf0000003", ("MARK", 2, 8), pack("=2I", 0xF0000001, 0xF0000003)),
     ("CONNMARK --set-xmark 0xf0000001/0xf0000003", ("CONNMARK", 2, 16), pack("=3I3B", 0xF0000001, 0xF0000003, FULL_MASK, 0, 0, 0)),
     ("CONNMARK --save-mark --nfmask 0xf0 --ctmask 0xf", ("CONNMARK", 2, 16), pack("=3I3B", 0, 0xF, 0xF0, 0, 0, 1)),
@@ -49,8 +50,8 @@ def test_the_struct_of_a_target_has_its_values_in_the_fields_of_the_kernel_s_and
         assert listed(text).struct(family) == (*expected, info.ljust(size, b"\0"))
 
 
-@pytest.mark.parametrize("mask", [0xF0, 0xFFFFFFFE])
-@pytest.mark.parametrize("kind", [SaveMark, RestoreMark])
+@together("mask", [0xF0, 0xFFFFFFFE])
+@together("kind", [SaveMark, RestoreMark])
 def test_a_part_of_a_mark_is_copied_by_no_expression(kind, mask):
     verb = kind.__name__.removesuffix("Mark").lower()
     for one in (kind(nfmask=mask), kind(ctmask=mask), kind(nfmask=mask, ctmask=mask)):
@@ -64,7 +65,7 @@ def test_a_part_of_a_mark_is_copied_by_no_expression(kind, mask):
 BITS = {"mark": MarkBits(flip=0b0110), "connection_mark": MarkBits(flip=0b1010)}
 
 
-@pytest.mark.parametrize(("text", "table", "changed"), [
+@together(("text", "table", "changed"), [
     ("MARK --set-xmark 0x9/0x3", "mangle", {"mark": MarkBits(flip=0b1101)}), ("MARK --set-xmark 0x1/0xffffffff", "mangle", {"mark": MarkBits(flip=1)}),
     ("CONNMARK --set-xmark 0x9/0x3", "mangle", {"connection_mark": MarkBits(flip=0b0001)}), ("CONNMARK --set-xmark 0x7/0xffffffff", "mangle", {"connection_mark": MarkBits(flip=7)}),
     ("CONNMARK --save-mark", "mangle", {"connection_mark": MarkBits(flip=0b0110)}), ("CONNMARK --restore-mark", "mangle", {"mark": MarkBits(flip=0b1010)}),
@@ -75,14 +76,14 @@ def test_a_target_changes_a_mark_and_goes_on(text, table, changed):
     assert apply_target(listed(text), table, **BITS) == (GO_ON, changed, "")
 
 
-@pytest.mark.parametrize(("text", "changed"), [
+@together(("text", "changed"), [
     ("CT --zone 7", {"zone": 7, "reply_zone": 7}), ("CT --zone-orig 7", {"zone": 7}), ("CT --zone-reply 7", {"reply_zone": 7}), ("CT --notrack", {"state": "UNTRACKED"}),
 ])  # fmt: skip
 def test_a_zone_is_that_of_both_directions_or_of_one(text, changed):
     assert apply_target(listed(text), "raw", connection=False) == (GO_ON, {"zone_decided": True, **changed}, "")
 
 
-@pytest.mark.parametrize(("target", "xt", "nft", "words"), [
+@together(("target", "xt", "nft", "words"), [
     (SetMark(value=0x53A), "MARK --set-xmark 0x53a/0xffffffff", "meta mark set 0x0000053a", "mark it 1338"),
     (SetMark(value=0x53A, connection=True), "CONNMARK --set-xmark 0x53a/0xffffffff", "ct mark set 0x0000053a", "change its connection's mark (0x53a under the mask 0xffffffff)"),
     (SetMark(value=1, mask=3), "MARK --set-xmark 0x1/0x3", "meta mark set meta mark & 0xfffffffd | 0x00000001", "change its mark (0x1 under the mask 0x3)"),
@@ -95,7 +96,7 @@ def test_a_target_says_the_same_in_each_dialect_and_in_words(target, xt, nft, wo
     assert (target.xt(IPV4), target.nft(IPV4), target.describe()) == (xt, nft, words)
 
 
-@pytest.mark.parametrize(("target", "whole", "tracks"), [
+@together(("target", "whole", "tracks"), [
     (SetMark(value=5), 5, False), (SetMark(value=0), 0, False), (SetMark(value=5, mask=7), -1, False), (SetMark(value=5, connection=True), -1, True), (LogTarget(prefix="x"), -1, False),
 ])  # fmt: skip
 def test_the_mark_that_a_packet_has_afterwards_is_known_if_all_its_bits_are_set(target, whole, tracks):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from core import IPV4, IPV6, Network, Surroundings, number_of
+from sweeps import together
 
 
 def networks(*texts):
@@ -18,7 +17,7 @@ HOST = Surroundings(
 HOST6 = Surroundings(family=IPV6, addresses=(("lo", 1), ("eth0", number_of("fd00::2"))))
 
 
-@pytest.mark.parametrize(("host", "protocol", "address", "delivers"), [
+@together(("host", "protocol", "address", "delivers"), [
     *[(HOST, "udp", address, delivers) for address, delivers in (
         ("224.0.0.0", True), ("239.255.255.255", True), ("223.255.255.255", False), ("240.0.0.0", False), ("255.255.255.255", True), ("255.255.255.254", False), ("10.0.0.255", True),
         ("10.0.0.254", False), ("10.0.0.2", False),
@@ -40,14 +39,14 @@ def test_masquerading_gives_an_address_of_a_device_and_in_ipv4_never_one_of_lo()
     assert Surroundings(family=IPV4).own_sources == ()
 
 
-@pytest.mark.parametrize(("address", "doubtful"), [
+@together(("address", "doubtful"), [
     ("198.51.100.0", True), ("198.51.100.3", True), ("198.51.100.4", False), ("10.0.0.1", True), ("10.0.0.2", False), ("10.0.0.8", False), ("127.0.0.1", False), (None, False),
 ])  # fmt: skip
 def test_it_is_doubtful_whether_an_address_is_the_host_s_where_routes_leave_it_open_and_it_has_it_not(address, doubtful):
     assert HOST.is_doubtful(None if address is None else number_of(address)) is doubtful
 
 
-@pytest.mark.parametrize(("host", "address", "own", "local"), [
+@together(("host", "address", "own", "local"), [
     (HOST, "192.0.2.0", False, True), (HOST, "192.0.2.3", False, True), (HOST, "192.0.2.4", False, False), (HOST, "10.9.9.9", True, True), (HOST, "127.0.0.2", True, True), (HOST, "10.0.0.3", False, False),
     (HOST6, "fd00::2", True, True), (HOST6, "fd00::3", False, False), (HOST6, "::1", True, True), (HOST6, "::", False, False), (HOST, None, None, None), (HOST6, None, None, None),
 ])  # fmt: skip
@@ -60,14 +59,14 @@ def test_an_address_of_ipv6_whose_first_bits_are_127_is_no_loopback():
     assert HOST6.is_local(127 << 24) is False
 
 
-@pytest.mark.parametrize(("mark", "here"), [(0x10, True), (0x1F, False), (0xF10, True), (0x20, False), (0x7, True), (0x17, True), (0x107, False), (0, False)])
+@together(("mark", "here"), [(0x10, True), (0x1F, False), (0xF10, True), (0x20, False), (0x7, True), (0x17, True), (0x107, False), (0, False)])
 def test_a_mark_routes_to_the_host_if_its_bits_are_those_of_a_policy_rule(mark, here):
     host = HOST.replace(local_marks=frozenset({(0x10, 0xFF), (0x7, 0xFFFFFFEF)}))
     assert host.routes_here(mark) is here
     assert host.leaving_interface(number_of("1.2.3.4"), mark) == ("lo" if here else "eth0")
 
 
-@pytest.mark.parametrize(("address", "device"), [("172.16.5.5", "c"), ("172.16.5.4", "b"), ("172.16.0.0", "b"), ("172.16.255.255", "b"), ("172.17.0.0", "a"), ("171.255.255.255", "eth0"), (None, "lo"), ("10.0.0.2", "lo")])
+@together(("address", "device"), [("172.16.5.5", "c"), ("172.16.5.4", "b"), ("172.16.0.0", "b"), ("172.16.255.255", "b"), ("172.17.0.0", "a"), ("171.255.255.255", "eth0"), (None, "lo"), ("10.0.0.2", "lo")])
 def test_packets_leave_by_the_longest_route_in_whatever_order_routes_stand(address, device):
     routes = ((Network.parse("172.16.0.0/16"), "b"), (Network.parse("172.16.5.5/32"), "c"), (Network.parse("172.0.0.0/8"), "a"))
     for given in (routes, routes[::-1], routes[1:] + routes[:1]):

@@ -269,7 +269,7 @@ def test_a_picture_has_a_target_in_a_word_or_two_and_where_it_leads(text, label,
     assert (target.label(), target.calls, target.captures_at) == (label, calls, captures_at)
 
 
-@pytest.mark.parametrize(("family", "text", "expressions"), [
+@together(("family", "text", "expressions"), [
     ("ip", "ACCEPT", "immediate 1=0 2.2.1=1"), ("ip", "DROP", "immediate 1=0 2.2.1=0"), ("ip", "RETURN", "immediate 1=0 2.2.1=-5"), ("ip", "CHAIN_X", "immediate 1=0 2.2.1=-3 2.2=434841494e5f5800"),
     ("ip", "REJECT", "reject 1=0 2=03"), ("ip6", "REJECT", "reject 1=0 2=04"), ("inet", "REJECT", "reject 1=2 2=01"), ("inet", "REJECT --reject-with tcp-reset", "reject 1=1"),
     ("ip", "REDIRECT --to-ports 60001", "immediate 1=1 2.1=ea61 | redir 1=1 2=1 3=2"),
@@ -284,7 +284,7 @@ def test_a_goto_is_expressed_as_one():
     assert show_target(Jump(chain="CHAIN_X", goto=True)) == ["immediate 1=0 2.2.1=-4 2.2=434841494e5f5800"]
 
 
-@pytest.mark.parametrize(("message", "expression"), [
+@together(("message", "expression"), [
     ("icmp code 13", "reject 1=0 2=0d"), ("icmpx code 3", "reject 1=2 2=03"), ("icmp code 0", "reject 1=0 2=00"),
 ])  # fmt: skip
 def test_a_code_without_a_name_is_expressed_as_its_number_in_every_family(message, expression):
@@ -292,13 +292,13 @@ def test_a_code_without_a_name_is_expressed_as_its_number_in_every_family(messag
         assert show_target(Reject(message=message), family) == [expression]
 
 
-@pytest.mark.parametrize("message", ["icmp-net-unreachable", "icmp6-adm-prohibited"])
+@together("message", ["icmp-net-unreachable", "icmp6-adm-prohibited"])
 def test_a_message_that_iptables_names_is_no_expression(message):
     with pytest.raises(ValueError, match=f"^reject with {message}: nft has another name for it$"):
         show_target(Reject(message=message))
 
 
-@pytest.mark.parametrize(("message", "nft"), [
+@together(("message", "nft"), [
     ("icmp-net-unreachable", "reject with icmp type net-unreachable"), ("icmp-net-prohibited", "reject with icmp type net-prohibited"), ("tcp-reset", "reject with tcp reset"),
 ])  # fmt: skip
 def test_a_message_is_written_and_said_as_it_is_named(message, nft):
@@ -311,7 +311,7 @@ def test_a_message_is_written_and_said_as_it_is_named(message, nft):
 PORT_60001 = b"\xea\x61" * 2
 
 
-@pytest.mark.parametrize(("version", "target", "name", "info"), [
+@together(("version", "target", "name", "info"), [
     (4, Redirect(port=60001), ("REDIRECT", 0, 24), pack("=2I8x", 1, 2) + PORT_60001), (6, Redirect(port=60001), ("REDIRECT", 0, 40), pack("=I32x", 2) + PORT_60001),
     (4, Reject(), ("REJECT", 0, 8), pack("=I", 3)), (6, Reject(), ("REJECT", 0, 8), pack("=I", 4)), (4, Reject(message="icmp-net-unreachable"), ("REJECT", 0, 8), pack("=I", 0)),
     (4, Reject(message="tcp-reset"), ("REJECT", 0, 8), pack("=I", 7)), (6, Reject(message="tcp-reset"), ("REJECT", 0, 8), pack("=I", 6)),
@@ -339,7 +339,7 @@ def test_a_target_that_one_of_both_has_no_form_for_says_whose():
             target.struct(IPV4)
 
 
-@pytest.mark.parametrize(("target", "table", "outcome"), [
+@together(("target", "table", "outcome"), [
     (Accept(), "nat", (ACCEPTED, {}, "")), (Drop(), "nat", (ENDED, {}, "dropped")), (Return(), "nat", (BACK, {}, "")), (Reject(), "filter", (ENDED, {}, "refused")),
     (Jump(chain="A"), "nat", (GO_ON, {}, "A")), (Jump(chain="A", goto=True), "nat", (BACK, {}, "A")), (Redirect(port=9), "mangle", (ENDED, {}, "unknown")),
     (Tproxy(port=15001, mark=0x35, mask=0x0F), "mangle", (ACCEPTED, {"mark": MarkBits(flip=0xC5), "redirect_port": 15001, "transparent": True}, "")),
@@ -367,7 +367,7 @@ def test_tproxy_s_socket_may_have_an_address():
     assert target.nft(IPV4) == "tproxy ip to 10.0.0.9:7 meta mark set 0x00000001 accept"
 
 
-@pytest.mark.parametrize(("name", "chain"), [("ISTIO_PRERT", "istio-prerouting"), ("ISTIO_IN_REDIRECT", "istio-in-redirect"), ("ISTIO_PRERT_", "istio-prert-"), ("POSTROUTING", "postrouting")])
+@together(("name", "chain"), [("ISTIO_PRERT", "istio-prerouting"), ("ISTIO_IN_REDIRECT", "istio-in-redirect"), ("ISTIO_PRERT_", "istio-prert-"), ("POSTROUTING", "postrouting")])
 def test_a_chain_has_istio_s_native_name_in_nft(name, chain):
     assert format_chain(name) == chain
 

@@ -11,6 +11,7 @@ from netinit.rules.matches import Match
 from netinit.rules.matches.context import FLAGS, ConnectionState, Socket, TcpFlags, UnknownMatch
 from netinit.simulate.one_packet import OnePacket
 from shown_expressions import show_match
+from sweeps import together
 
 POD = Surroundings(family=IPV4, addresses=(("eth0", number_of("10.0.0.2")),))
 PACKET = Packet(family=IPV4, protocol="tcp", source=number_of("10.0.0.2"), destination=number_of("1.2.3.4"), source_port=40000, destination_port=80)
@@ -26,7 +27,7 @@ def masked(mask, compared):
     return f"bitwise 1=1 2=1 3=4 6=0 4.1={mask} {ZERO} | cmp 1=1 {compared}"
 
 
-@pytest.mark.parametrize(("text", "expressions"), [
+@together(("text", "expressions"), [
     ("-m mark --mark 0xdeadbeef", "meta 2=3 1=1 | cmp 1=1 2=0 3.1=efbeadde"),
     ("-m mark ! --mark 0xf0000001/0xf0000003", f"meta 2=3 1=1 | {masked('030000f0', '2=1 3.1=010000f0')}"),
     ("-m connmark --mark 0x539", "ct 1=1 2=3 | cmp 1=1 2=0 3.1=39050000"),
@@ -65,7 +66,7 @@ def test_a_socket_that_is_bound_to_all_addresses_is_asked_for_by_nft_alone():
     assert (wildcard.nft(), Socket().nft()) == ("socket wildcard 1", "socket transparent <= 1")
 
 
-@pytest.mark.parametrize(("text", "name", "info"), [
+@together(("text", "name", "info"), [
     ("-m mark --mark 0xf0000001/0xf0000003", ("mark", 1), pack("=2IB", 0xF0000001, 0xF0000003, 0)),
     ("-m mark ! --mark 1", ("mark", 1), pack("=2IB", 1, 0xFFFFFFFF, 1)),
     ("-m connmark --mark 0xdeadbeef", ("connmark", 1), pack("=2IB", 0xDEADBEEF, 0xFFFFFFFF, 0)),
@@ -97,7 +98,7 @@ def test_flags_share_a_struct_with_the_ports_of_their_rule():
     assert flags.struct(port) == ("tcp", 0, pack("=4H4B", 0, 65535, 80, 80, 0, 0x12, 2, 6).ljust(16, b"\0"))
 
 
-@pytest.mark.parametrize(("states", "texts"), [
+@together(("states", "texts"), [
     (("NEW", "DNAT"), ("ct state new or ct status dnat", "NEW or DNAT")),
     (("ESTABLISHED", "INVALID", "SNAT", "DNAT"), ("ct state invalid,established or ct status snat,dnat", "ESTABLISHED or INVALID or SNAT or DNAT")),
 ])  # fmt: skip
@@ -109,7 +110,7 @@ def test_a_state_or_a_translation_is_no_one_expression_of_nft(states, texts):
     assert show_match(match.replace(negated=True))
 
 
-@pytest.mark.parametrize(("states", "nft"), [
+@together(("states", "nft"), [
     (("ESTABLISHED", "RELATED", "NEW", "INVALID", "UNTRACKED"), "ct state invalid,established,related,new,untracked"), (("DNAT", "SNAT"), "ct status snat,dnat"),
     (("SNAT",), "ct status snat"), (("UNTRACKED",), "ct state untracked"),
 ])  # fmt: skip
@@ -129,7 +130,7 @@ def test_the_direction_is_said_in_words():
 NO_CONNECTION = ("", "INVALID", "UNTRACKED")
 
 
-@pytest.mark.parametrize(("text", "changes", "truth"), [
+@together(("text", "changes", "truth"), [
     ("-m conntrack --ctdir REPLY", {"state": "ESTABLISHED", "is_answer": True}, True), ("-m conntrack --ctdir REPLY", {"state": "ESTABLISHED", "is_answer": False}, False),
     ("-m conntrack --ctdir ORIGINAL", {"state": "ESTABLISHED", "is_answer": True}, False), ("-m conntrack --ctdir ORIGINAL", {"state": "NEW", "is_answer": False}, True),
     ("-m conntrack --ctdir REPLY", {"state": "ESTABLISHED", "is_answer": None}, None), ("-m conntrack --ctdir ORIGINAL", {"state": "ESTABLISHED", "is_answer": None}, None),
@@ -162,7 +163,7 @@ def test_flags_are_read_from_the_bits_of_the_header():
     assert TcpFlags.from_bits(0x3F, 0, negated=False).mask == FLAGS
 
 
-@pytest.mark.parametrize(("text", "nft", "words", "phrase"), [
+@together(("text", "nft", "words", "phrase"), [
     ("FIN,SYN,RST,ACK SYN", "tcp flags syn / fin,syn,rst,ack", "it opens a connection (SYN without ACK)", "TCP with SYN"),
     ("! FIN,SYN,RST,ACK SYN", "tcp flags != syn / fin,syn,rst,ack", "it does not open a connection (SYN without ACK)", "TCP but not with SYN"),
     ("! SYN,ACK SYN,ACK", "tcp flags != syn,ack / syn,ack", "of its TCP flags SYN, ACK not just SYN, ACK are set", "TCP but not with SYN/ACK"),
@@ -176,7 +177,7 @@ def test_flags_are_said_in_nft_s_words_and_in_a_reader_s(text, nft, words, phras
     assert match.xt() == f"-m tcp {no}--tcp-flags {flags}"
 
 
-@pytest.mark.parametrize(("text", "field"), [
+@together(("text", "field"), [
     ("-m mark --mark 1", "has_own_mark"), ("-m connmark --mark 1", ""), ("-p tcp -m tcp --syn", "has_own_ports"), ("-p tcp -m tcp --dport 1", "has_own_ports"),
     ("-p tcp -m tcp --dport 1:2", "has_own_ports"), ("-p tcp -m multiport --dports 1,2", ""), ("-m limit --limit 1/sec --limit-burst 5", "always"), ("-m socket", ""),
 ])  # fmt: skip
@@ -204,7 +205,7 @@ def test_a_match_that_one_of_both_has_no_form_for_says_whose():
     assert (Moon().describe(), Moon().phrase(), Moon().parts, Moon().each(), Moon().header_fields, Moon().nft_unless()) == ("it is full moon", "full moon", (Moon(),), (Moon(),), None, None)
 
 
-@pytest.mark.parametrize(("words", "phrase"), [
+@together(("words", "phrase"), [
     ("it is open", "open"), ("its sender is open", "sender is open"), ("it opens its socket", "opens its socket"), ("a socket of it is its", "a socket of it is its"),
     ("it is its own", "own"),
 ])  # fmt: skip

@@ -11,6 +11,7 @@ from netinit.rules.matches.context import UnknownMatch
 from netinit.rules.matches.foreign import ABOUT, AddressRange, EitherPort, InSet, OriginalEnd, Undecided, name_unread
 from netinit.rules.matches.packet import Port, Source
 from netinit.simulate.one_packet import OnePacket
+from sweeps import together
 
 PACKET = Packet(family=IPV4, protocol="tcp", source=number_of("10.0.0.2"), destination=number_of("1.2.3.4"), source_port=40000, destination_port=80, state="NEW")
 FD = b"\xfd" + bytes(15)
@@ -33,7 +34,7 @@ def ip(text):
     return number_of(text).to_bytes(4, "big")
 
 
-@pytest.mark.parametrize(("text", "nft", "words"), [
+@together(("text", "nft", "words"), [
     ("-m iprange --src-range 10.0.0.5-10.2.3.4", "ip saddr 10.0.0.5-10.2.3.4", "its source is from 10.0.0.5 to 10.2.3.4"),
     ("-m iprange ! --dst-range 10.0.0.0-10.255.255.255", "ip daddr != 10.0.0.0/8", "its destination is not from 10.0.0.0 to 10.255.255.255"),
     ("-p tcp -m multiport --ports 80,90:99", None, "its source or destination port is 80, 90 to 99"),
@@ -59,7 +60,7 @@ def test_an_address_of_ipv6_is_written_as_one():
     assert listed("-m iprange ! --src-range fd00::1-fd00::9", IPV6).describe() == "its source is not from fd00::1 to fd00::9"
 
 
-@pytest.mark.parametrize(("family", "text", "name", "parts"), [
+@together(("family", "text", "name", "parts"), [
     (IPV4, "-m iprange --src-range 10.0.0.5-10.2.3.4", ("iprange", 1, 72), {0: ip("10.0.0.5"), 16: ip("10.2.3.4"), 64: b"\x01"}),
     (IPV4, "-m iprange ! --src-range 10.0.0.5-10.2.3.4", ("iprange", 1, 72), {0: ip("10.0.0.5"), 16: ip("10.2.3.4"), 64: b"\x11"}),
     (IPV4, "-m iprange ! --dst-range 10.0.0.5-10.2.3.4", ("iprange", 1, 72), {32: ip("10.0.0.5"), 48: ip("10.2.3.4"), 64: b"\x22"}),
@@ -81,7 +82,7 @@ def test_the_struct_of_a_match_has_its_values_in_the_fields_of_the_kernel_s_and_
     assert listed(text, family).struct() == (*expected, bytes(info))
 
 
-@pytest.mark.parametrize(("text", "changes", "truth"), [
+@together(("text", "changes", "truth"), [
     ("-m iprange --src-range 10.0.0.2-10.0.0.5", {}, True), ("-m iprange --src-range 10.0.0.3-10.0.0.5", {}, False), ("-m iprange --dst-range 10.0.0.2-10.0.0.5", {}, False),
     ("-m iprange ! --src-range 10.0.0.2-10.0.0.5", {}, False), ("-m iprange --dst-range 1.2.3.3-1.2.3.4", {}, True), ("-m iprange ! --dst-range 1.2.3.0-1.2.3.3", {}, True),
     ("-m iprange --src-range 10.0.0.2-10.0.0.5", {"source": None}, None),
@@ -99,12 +100,12 @@ def test_a_match_is_true_of_these_packets(text, changes, truth):
     assert holds(listed(text), **changes) is truth
 
 
-@pytest.mark.parametrize(("kind", "match"), [(EitherPort, "-p tcp -m multiport --ports 80"), (AddressRange, "-m iprange --src-range 10.0.0.2-10.0.0.5"), (OriginalEnd, "-m conntrack --ctorigdst 192.0.2.2")])
+@together(("kind", "match"), [(EitherPort, "-p tcp -m multiport --ports 80"), (AddressRange, "-m iprange --src-range 10.0.0.2-10.0.0.5"), (OriginalEnd, "-m conntrack --ctorigdst 192.0.2.2")])
 def test_a_match_is_read_as_its_kind(kind, match):
     assert type(listed(match)) is kind
 
 
-@pytest.mark.parametrize("module", ABOUT)
+@together("module", ABOUT)
 def test_a_module_on_what_no_question_names_is_said_with_what_it_depends_on(module):
     match = name_unread(f"-m {module} --more 1", (module, 0, b"held"))
     assert (match, type(match), match.kept) == (Undecided(text=f"-m {module} --more 1", about=ABOUT[module]), Undecided, (module, 0, b"held"))
@@ -124,7 +125,7 @@ def test_a_module_that_is_not_known_is_unknown_and_may_track_connections():
 PORT, NETWORK, STATE = Port(protocol="tcp", ports=(80,)), Source(networks=(Network.parse("10.0.0.0/8"),)), listed("-m conntrack --ctstate ESTABLISHED")
 
 
-@pytest.mark.parametrize(("alternatives", "truth"), [
+@together(("alternatives", "truth"), [
     ((), False), (((PORT,),), True), (((PORT, NETWORK),), True), (((PORT, STATE),), False), (((STATE, PORT),), False), (((STATE,), (PORT,)), True), (((PORT,), (STATE,)), True),
     (((STATE,), (STATE, PORT)), False), (((name_unread("-m odd"), PORT),), None), (((name_unread("-m odd"),), (PORT,)), True), (((name_unread("-m odd"), STATE),), False),
 ])  # fmt: skip

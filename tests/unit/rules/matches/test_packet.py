@@ -11,6 +11,7 @@ from netinit.rules.matches import packet
 from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.rule_builder import RuleBuilder
 from shown_expressions import show_match
+from sweeps import together
 
 ANY = (0, 65535)
 TCP, UDP = "meta 2=16 1=1 | cmp 1=1 2=0 3.1=06 | ", "meta 2=16 1=1 | cmp 1=1 2=0 3.1=11 | "
@@ -21,7 +22,7 @@ def listed(text, family=IPV4):
     return parse_rule(f"{text} -j RETURN", family).matches[-1]
 
 
-@pytest.mark.parametrize(("family", "text", "expressions"), [
+@together(("family", "text", "expressions"), [
     ("ip", "-s 10.0.0.0/8", "payload 1=1 2=1 3=12 4=1 | cmp 1=1 2=0 3.1=0a"),
     ("inet", "! -d 10.128.0.0/9", "meta 2=15 1=1 | cmp 1=1 2=0 3.1=02 | payload 1=1 2=1 3=16 4=4 | bitwise 1=1 2=1 3=4 6=0 4.1=ff800000 5.1=00000000 | cmp 1=1 2=1 3.1=0a800000"),
     ("ip", "-d 1.2.3.4/32", "payload 1=1 2=1 3=16 4=4 | cmp 1=1 2=0 3.1=01020304"),
@@ -63,7 +64,7 @@ def networks(*texts):
 NAMES = ("eth0", "cali+", "lo", "cali7", "eth0")
 
 
-@pytest.mark.parametrize(("match", "family", "expressions"), [
+@together(("match", "family", "expressions"), [
     (Source(networks=networks("10.0.0.0/8", "192.0.2.1/32")), "ip", "payload 1=1 2=1 3=12 4=4 | lookup 1=5f5f7365743000 2=1 5=0 | __set0: flags 7, type 7, 4 bytes: 00000000* 0a000000 0b000000* c0000201 c0000202*"),
     (Destination(networks=networks("192.0.2.1/32", "10.0.0.9/32"), negated=True), "ip", "payload 1=1 2=1 3=16 4=4 | lookup 1=5f5f7365743000 2=1 5=1 | __set0: flags 3, type 7, 4 bytes: 0a000009 c0000201"),
     (Destination(networks=networks("fd00::1/128", "fd00::9/128")), "ip6", f"payload 1=1 2=1 3=24 4=16 | lookup 1=5f5f7365743000 2=1 5=0 | __set0: flags 3, type 8, 16 bytes: fd{'00' * 14}01 fd{'00' * 14}09"),
@@ -93,7 +94,7 @@ def test_the_family_and_the_protocol_are_asked_once_in_a_rule():
     assert [builder.block().count(name) for name in (b"meta\0", b"payload\0")] == [2, 4]
 
 
-@pytest.mark.parametrize(("text", "name", "info"), [
+@together(("text", "name", "info"), [
     ("-p tcp", ("tcp", 0), pack("=4H4B", *ANY, *ANY, 0, 0, 0, 0)),
     ("-p udp", ("udp", 0), pack("=4HB", *ANY, *ANY, 0)),
     ("-p tcp -m tcp --sport 80", ("tcp", 0), pack("=4H4B", 80, 80, *ANY, 0, 0, 0, 0)),
@@ -140,7 +141,7 @@ def test_each_interface_and_each_port_is_an_alternative():
     assert ports.replace(negated=True).each() == (ports.replace(negated=True),)
 
 
-@pytest.mark.parametrize(("ports", "sizes"), [
+@together(("ports", "sizes"), [
     (((1, 2), *range(10, 23)), [14]), (((1, 2), *range(10, 24)), [14, 1]), ((*range(10, 24), (1, 2)), [14, 1]), ((*range(10, 23), (1, 2)), [14]),
     ((*range(10, 40), (1, 2)), [15, 15, 1]), (tuple([(at, at + 1) for at in range(10, 40, 2)]), [7, 7, 1]), (((1, 1), *range(10, 24)), [15]),
 ])  # fmt: skip
@@ -150,7 +151,7 @@ def test_a_list_with_ranges_is_as_few_lists_as_multiport_takes_where_a_range_cou
     assert sum([one.ports for one in each], ()) == ports
 
 
-@pytest.mark.parametrize(("ports", "nft", "xt"), [
+@together(("ports", "nft", "xt"), [
     ((90, 80, 90), "tcp dport { 80, 90 }", "-m multiport --dports 90,80,90"), ((80, 81), "tcp dport { 80, 81 }", "-m multiport --dports 80,81"),
     (((85, 95), (80, 90), 70), "tcp dport { 70, 80-95 }", "-m multiport --dports 85:95,80:90,70"), (((80, 81),), "tcp dport 80-81", "-m tcp --dport 80:81"),
     ((80, (81, 82)), "tcp dport 80-82", "-m multiport --dports 80,81:82"), (((7, 7),), "tcp dport 7", "-m tcp --dport 7"),
@@ -162,7 +163,7 @@ def test_ports_are_listed_as_given_by_iptables_and_in_order_by_nft_which_joins_r
     assert match.replace(source=True, negated=True).xt() == xt.replace("--dport", "! --sport")
 
 
-@pytest.mark.parametrize(("names", "nft"), [
+@together(("names", "nft"), [
     (("eth0",), 'iifname "eth0"'), (("cali+", "cali0", "cali"), 'iifname "cali*"'), (("b", "a", "b"), 'iifname { "a", "b" }'),
     (("ab", "b", "ba"), 'iifname { "b", "ba", "ab" }'),  # by the last byte first, as a little-endian number
     (("c+", "cali+"), 'iifname "c*"'), (("a+", "a+"), 'iifname "a*"'), (("x*", "y+"), 'iifname { "x\\*", "y*" }'), (("\udcff",), 'iifname "\udcff"'),
@@ -172,7 +173,7 @@ def test_interfaces_are_listed_in_nft_s_order_and_each_once(names, nft):
     assert OutInterface(names=names, negated=True).nft() == nft.replace("iifname", "oifname !=")
 
 
-@pytest.mark.parametrize("names", [("+",), ("lo", "+")])
+@together("names", [("+",), ("lo", "+")])
 def test_any_interface_has_no_expression(names):
     for write in (InInterface(names=names).nft, lambda: show_match(InInterface(names=names))):
         with pytest.raises(ValueError, match=r"^any interface: nft has no expression for it$"):
@@ -199,7 +200,7 @@ def test_only_the_protocol_that_is_implied_is_dropped():
     assert packet.drop_implied_protocols((same,)) == (same,)
 
 
-@pytest.mark.parametrize(("text", "xt", "words", "phrase"), [
+@together(("text", "xt", "words", "phrase"), [
     ("-m owner --uid-owner 0-4294967295", "-m owner --socket-exists", "its socket's uid is from 0 to 4294967295", "uid 0 to 4294967295"),
     ("-m owner ! --uid-owner 0-4294967295", "-m owner ! --socket-exists", "its socket's uid is not from 0 to 4294967295", "not uid 0 to 4294967295"),
     ("-m owner --uid-owner 1-4294967295", "-m owner --uid-owner 1-4294967295", "its socket's uid is from 1 to 4294967295", "uid 1 to 4294967295"),
@@ -212,7 +213,7 @@ def test_any_user_is_a_socket_s_existence(text, xt, words, phrase):
     assert isinstance(match, Owner)
 
 
-@pytest.mark.parametrize(("match", "phrase"), [
+@together(("match", "phrase"), [
     (Destination(networks=networks("10.0.0.9/32", "192.0.2.0/24"), negated=True), "not to 10.0.0.9 or 192.0.2.0/24"), (Source(networks=networks("fd00::9/128", "fd00::/32")), "from fd00::9 or fd00::/32"),
     (InInterface(names=("eth0", "lo")), "from eth0 or lo"), (OutInterface(names=("a", "b", "c"), negated=True), "not to a or b or c"),
     (Port(protocol="tcp", ports=(80, (90, 99)), source=True, negated=True), "TCP from but not port 80 or 90 to 99"), (Owner(kind="gid", first=5, last=5, negated=True), "not gid 5"),
@@ -221,6 +222,6 @@ def test_the_values_of_a_phrase_are_joined_by_or_and_an_address_has_no_length(ma
     assert match.phrase() == phrase
 
 
-@pytest.mark.parametrize("prefix", ["vethX", "0", "x" * 14])
+@together("prefix", ["vethX", "0", "x" * 14])
 def test_a_prefix_of_names_is_compared_to_its_last_byte(prefix):
     assert show_match(OutInterface(names=(f"{prefix}+",)))[1] == f"cmp 1=1 2=0 3.1={prefix.encode().hex()}"
