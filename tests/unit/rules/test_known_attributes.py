@@ -41,3 +41,21 @@ def test_an_expression_with_an_attribute_that_nobody_knows_makes_its_rule_unknow
 def test_attributes_are_known_at_every_level(block):
     with pytest.raises(MalformedError, match="is not known"):
         split_expressions(block)
+
+
+def test_an_expression_without_attributes_has_none():
+    assert split_expressions(write_attribute(1, write_attribute(1, b"notrack\0"))) == [("notrack", {})]
+    assert split_expressions(expression("notrack") + expression("newer", write_attribute(9, b"x"))) == [("notrack", {}), ("newer", {9: b"x"})]
+    assert split_expressions(b"") == []
+
+
+def test_what_a_set_s_elements_are_given_is_read_with_the_expression_that_adds_them():
+    one = write_attribute(7, write_attribute(1, b"counter\0") + write_attribute(2, write_attribute(1, bytes(8))))
+    several = write_attribute(10, expression("counter") + expression("limit", write_attribute(1, bytes(8))))
+    for data, numbers in ((one, [7]), (several, [10]), (b"", [])):
+        ((kind, found),) = split_expressions(expression("dynset", data))
+        assert (kind, list(found)) == ("dynset", numbers)
+    with pytest.raises(MalformedError, match="attribute 2 is not known"):
+        split_expressions(expression("dynset", write_attribute(10, expression("counter", listed=2))))
+    with pytest.raises(KeyError):
+        split_expressions(write_attribute(1, write_attribute(2, b"")))

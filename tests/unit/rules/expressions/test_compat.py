@@ -98,3 +98,11 @@ def test_what_iptables_has_no_match_or_target_for_is_refused():
             encode_rule(matches, target, IPV4)
     with pytest.raises(ValueError, match="Several: iptables has no extension for it"):
         encode_rule((), Several(targets=(Observe(text="LOG"),)), IPV4)
+
+
+@pytest.mark.parametrize(("family", "size"), [(IPV4, 24), (IPV6, 40)], ids=str)
+def test_a_target_has_the_struct_of_its_family(family, size):
+    target = parse_rule("-j REDIRECT --to-ports 80", family).target
+    ((_, _), (kind, found)) = split_expressions(encode_rule((), target, family))
+    assert (kind, name(found[1]), number(found[2]), found[3]) == ("target", *target.struct(family))
+    assert len(found[3]) == size

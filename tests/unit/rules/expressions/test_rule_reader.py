@@ -40,6 +40,7 @@ from nft_expressions import (
     loads,
     looks_up,
     mask,
+    puts,
     read,
 )
 
@@ -333,3 +334,23 @@ def test_a_table_has_its_own_chains_rules_sets_and_devices():
 def test_a_map_that_holds_no_more_than_where_an_interval_ends_is_no_rule():
     rule = decode(MARK, looks_up("s", TO_VERDICT), ("counter", (1, 5), (2, 5)), sets=(maps(gives(ONE, verdict=TO_DROP).replace(flags=1), flags=SET_INTERVAL),))
     assert (rule.rules, rule.packets, rule.handle) == ((), None, 9)
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [MARK, CT_MARK, PROTOCOL, DEVICE, loads(1, 16, 4), loads(2, 2, 2), ("fib", (1, 1), (2, 3), (3, 1)), ("socket", (1, 0), (2, 1)), ("ct", (1, 1), (2, 0)), ("exthdr", (1, 1)), ("rt", (1, 1)), ("numgen", (1, 1), (2, 5)), ("numgen", (1, 1), (2, 1)), ("hash", (2, 1), (4, 5)), puts(ONE), puts(b"\0\x50")],
+    ids=str,
+)  # fmt: skip
+def test_what_has_four_bytes_or_fewer_is_in_one_word_and_leaves_the_next_as_it_was(loaded):
+    assert read(("ct", (1, 9), (2, 3)), loaded, equals(ONE, register=9)) == ["-m connmark --mark 0x1"]
+
+
+def test_a_number_by_chance_that_becomes_a_mark_leaves_the_next_word_as_it_was():
+    assert read(("ct", (1, 9), (2, 3)), CHANCE, SETS_MARK, equals(ONE, register=9)) == [f"[numgen mod 2 == {at}] -m connmark --mark 0x1 -j MARK --set-xmark 0x{at}/0xffffffff" for at in (0, 1)]
+
+
+@pytest.mark.parametrize(("loaded", "words"), [(("meta", (2, 6), (1, 1)), 4), (("meta", (2, 7), (1, 1)), 4), (loads(1, 24, 16), 4), (loads(1, 12, 8), 2), (puts(bytes(5)), 2), (("meta", (2, 10), (1, 1)), 1), (("meta", (2, 1), (1, 1)), 1), (("meta", (2, 15), (1, 1)), 1)])
+def test_what_is_loaded_takes_as_many_words_as_it_has_bytes(loaded, words):
+    for word in range(1, 6):
+        (listed,) = read(("ct", (1, 8 + word), (2, 3)), loaded, equals(ONE, register=8 + word))
+        assert listed == ("-m connmark --mark 0x1" if word >= words else f"[other register == {ONE.hex()}]")
