@@ -6,8 +6,9 @@ import pytest
 
 from core import IPV4, IPV6, parse_rule, plan
 from netinit.rules import infer_options
-from netinit.rules.infer_options import from_chains, from_iptables, from_nft, older_releases, release_plans
+from netinit.rules.infer_options import from_chains, from_iptables, from_nft, native_plan, older_releases, release_plans
 from netinit.rules.infer_options.older_releases import NATIVE, Releases, list_rules
+from plan_snapshot import live_chains
 from release_options import settle
 
 OPTIONS = settle("all-ports-of-both-families")
@@ -128,3 +129,25 @@ def test_rules_of_a_release_with_one_that_is_foreign_are_not_exactly_its(minor):
     found = from_iptables(with_rule(rules, "-m mark --mark 0x7 -j RETURN", "nat ISTIO_OUTPUT", at=1), {})
     assert found.older.first <= minor < found.older.after
     assert not found.older.exact
+
+
+@pytest.mark.parametrize(("make", "read"), [(list_rules, from_iptables), (live_chains, from_nft)])
+@pytest.mark.parametrize("cidrs", ["*", "10.0.0.0/8", "10.0.0.0/8,fd00::/8", ""])
+def test_what_is_captured_is_told_where_ipv6_is_refused(make, read, cidrs):
+    options = settle("ipv6-rejected", outbound_cidrs=cidrs)
+    found = read(make(plan(options)), {})
+    assert (found.options.outbound_cidrs, found.options.ipv6, found.unread) == (options.outbound_cidrs, "reject", ())
+
+
+@pytest.mark.parametrize(("first", "after", "minor"), [(6, 7, 6), (7, 8, 7), (5, 7, 6), (7, 18, 17), (3, 5, 4), (1, 3, 2)])
+def test_options_are_settled_as_by_the_last_of_several_releases(first, after, minor):
+    given = settle("listed", tunnel_port=15008)
+    assert Releases(first, after, exact=True).settle_as(given, given) == release_plans.settle_as(given, minor)
+    assert Releases(first, after, exact=True).plan(given) == release_plans.plan(given, first)
+    assert Releases(8, 9, exact=True, resolver=15013).plan(given) == release_plans.plan(given, 8, 15013)
+    assert NATIVE.plan(given) == native_plan.plan(given)
+
+
+def test_the_rules_of_each_family_are_of_it_alone():
+    for family, chains in list_rules(plan(OPTIONS)).items():
+        assert {rule.families for rules in chains.values() for rule in rules} == {(family,)}

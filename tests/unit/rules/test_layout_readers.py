@@ -236,3 +236,8 @@ def test_redirected_datagrams_are_those_that_leave_the_pod(texts, redirected):
 def test_what_users_send_to_ports_is_told_apart_by_user_protocol_and_kind(texts, users, groups):
     found = reader([f"nat ISTIO_OUTPUT {one}" for one in texts]).first_fields()
     assert [list(map(str, found[f"exclude_outbound_for_{kind}s"])) for kind in ("uid", "gid")] == [users, groups]
+
+
+def test_a_range_of_ports_is_read_as_options_have_it():
+    found = inferred("-b", "80,8000-8100", "-o", "1-3,9").options
+    assert [str(one) for one in (*found.inbound_ports, *found.exclude_outbound_ports)] == ["80", "8000-8100", "1-3", "9"]
