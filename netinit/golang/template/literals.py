@@ -187,5 +187,6 @@ def format_float(value: float, form: str, precision: int = -1) -> str:
 
     shortest = Decimal(repr(value)).normalize()
     if form == "e" or (form == "g" and not _MIN_PLAIN_EXPONENT <= shortest.adjusted() < _SHORTEST_EXPONENT):
-        return f"{value:.{len(shortest.as_tuple().digits) - 1}e}"
+        first, _, more = f"{shortest:e}".partition("e")  # its digits: rounding the value again may give others, which are another number
+        return f"{first}e{int(more):+03d}"
     return f"{shortest:f}"

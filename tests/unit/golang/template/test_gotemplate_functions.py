@@ -343,6 +343,7 @@ Reader.add_constructor("tag:yaml.org,2002:value", yaml.SafeLoader.construct_yaml
 
 @given(TREES)
 @example("=")
+@example(-(2.0**-24))  # between two numbers of so many digits
 def test_yaml_reads_back_as_what_was_written(tree):
     read = yaml.load(to_yaml(tree), Reader)
     # PyYAML reads 1e+20, which is a float to YAML 1.2 and to Go, as text
