@@ -187,6 +187,6 @@ def format_float(value: float, form: str, precision: int = -1) -> str:
 
     shortest = Decimal(repr(value)).normalize()
     if form == "e" or (form == "g" and not _MIN_PLAIN_EXPONENT <= shortest.adjusted() < _SHORTEST_EXPONENT):
-        first, _, more = f"{shortest:e}".partition("e")  # its digits: rounding the value again may give others, which are another number
+        first, _, more = f"{shortest:e}".partition("e")  # rounding the value again may give other digits
         return f"{first}e{int(more):+03d}"
     return f"{shortest:f}"
