@@ -241,3 +241,8 @@ def test_what_users_send_to_ports_is_told_apart_by_user_protocol_and_kind(texts,
 def test_a_range_of_ports_is_read_as_options_have_it():
     found = inferred("-b", "80,8000-8100", "-o", "1-3,9").options
     assert [str(one) for one in (*found.inbound_ports, *found.exclude_outbound_ports)] == ["80", "8000-8100", "1-3", "9"]
+
+
+def test_name_servers_that_rules_name_leave_nothing_unread():
+    found = inferred("-b", "*", "-i", "*", "--redirect-dns", "--dns-servers", "10.0.0.1,fd00::53")
+    assert (found.options.dns_servers, found.options.capture_all_dns, found.unread) == (("10.0.0.1", "fd00::53"), False, ())
