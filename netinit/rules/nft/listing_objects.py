@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from struct import pack
-from sys import byteorder
 from typing import Any
 
 from netinit.base.errors import ParseError
-from netinit.base.net import FULL_MASK, IPV4, IPV6, MAX_PORT, Family, Network, number_of
+from netinit.base.net import FULL_MASK, IPV4, IPV6, MAX_PORT, Family
 from netinit.base.netlink_attributes import NftChain, write_attribute
 from netinit.base.sanitize import shorten
 from netinit.base.snapshot import (
@@ -35,10 +34,21 @@ from netinit.base.snapshot import (
 from netinit.rules import numbers
 from netinit.rules.decoding.registers import FIRST_SMALL, WORD
 from netinit.rules.marking_targets import DIRECTIONS
-from netinit.rules.matches.context import FLAGS
+from netinit.rules.nft.listing_values import (
+    FLAG_VALUES,
+    HOST_ORDER,
+    NETWORK_ORDER,
+    NotUnderstoodError,
+    Range,
+    range_of,
+    value_of,
+    write_address,
+    write_interface,
+    write_number,
+    write_protocol,
+)
 from netinit.rules.nft.priorities import read_priority
 from netinit.rules.rule_builder import REGISTER, RuleBuilder, be32, expression
-from netinit.rules.structs import ADDRESS_TYPES, protocol_number
 
 NUMBERS = {name: number for number, name in FAMILY_NAMES.items()}
 HOOKS = {
@@ -48,13 +58,6 @@ DEVICE_HOOKS = {("inet", "ingress"): 5, ("netdev", "ingress"): 0, ("netdev", "eg
 MAX_ELEMENTS = 100_000  # of all sets and maps of a dump
 MAX_DEPTH = 8  # of nested operators
 NO_FAMILY, NO_PROTOCOL = None, ""
-HOST_ORDER, NETWORK_ORDER = byteorder, "big"
-
-
-class NotUnderstoodError(Exception):
-    """A part of a listing that is not understood."""
-
-
 CHANCES = ("numgen", "jhash", "symhash")  # expressions that give a number below a modulus
 
 
@@ -65,7 +68,7 @@ class ListedField:
     kind: str
     key: tuple[int, ...]
     length: int
-    values: str  # a key of `_ENCODERS`
+    values: str  # of listing_values
     family: Family | None = NO_FAMILY  # that it limits the rule to
     protocol: str = NO_PROTOCOL
 
@@ -109,16 +112,12 @@ CONNECTIONS: dict[str, ListedField] = {
     "direction": _ct(numbers.CT_DIRECTION, 1, "direction"), "mark": _ct(numbers.CT_MARK, 4, "number"),
 }  # fmt: skip
 SOCKETS = {"transparent": numbers.SOCKET_TRANSPARENT, "wildcard": numbers.SOCKET_WILDCARD}
-FLAG_VALUES = ("state", "status", "tcp flag")  # that are bits: a value without an operator asks for one of them
-_STATES = {name.lower(): bit for name, bit in numbers.STATES}
-_STATUSES = {name.lower(): bit for name, bit in numbers.STATUSES}
 _SET_TYPES = {  # of keys: their length, and what they are
     "ipv4_addr": (4, "address"), "ipv6_addr": (16, "address"), "inet_service": (2, "port"), "inet_proto": (1, "protocol"),
     "mark": (4, "number"), "ifname": (16, "interface"), "nf_proto": (1, "family"), "uid": (4, "id"), "gid": (4, "id"),
 }  # fmt: skip
 _FIELD_WORDS = {"payload": ("protocol", "field"), "meta": ("key",), "ct": ("dir", "family", "key"), "fib": ("flags", "result")}
 PROTOCOLS_OF_FIELDS = ("icmp", "icmpv6", "tcp", "udp", "sctp")  # that nft tests by itself before a field of theirs
-Range = tuple[bytes, bytes]
 
 
 def _describe_match(item: Any) -> str:
@@ -136,103 +135,6 @@ def _describe_match(item: Any) -> str:
     except (KeyError, TypeError, ValueError, AttributeError):
         pass
     return json.dumps(item)
-
-
-# ---- values ----------------------------------------------------------------------------------------------------------------
-
-
-def _number(value: object, length: int, order: Any) -> bytes:
-    if isinstance(value, str):
-        try:
-            value = int(value, 0)
-        except ValueError:
-            raise NotUnderstoodError from None
-    if type(value) is not int or not 0 <= value < 1 << 8 * length:  # no bool
-        raise NotUnderstoodError
-    return value.to_bytes(length, order)
-
-
-def _address(value: object, length: int) -> bytes:
-    if (":" in str(value)) != (8 * length == IPV6.bits):
-        raise NotUnderstoodError
-    try:
-        return number_of(str(value)).to_bytes(length, "big")
-    except (ValueError, OSError, OverflowError):
-        raise NotUnderstoodError from None
-
-
-def _protocol(value: object, length: int) -> bytes:
-    names = {"icmpv6": "ipv6-icmp"}
-    try:
-        return _number(protocol_number(names.get(str(value), str(value))), length, NETWORK_ORDER)
-    except ValueError:
-        raise NotUnderstoodError from None
-
-
-def _interface(value: object, length: int) -> bytes:
-    encoded = str(value).encode("utf-8", "surrogateescape")
-    if not isinstance(value, str) or value.endswith("*") or not 0 < len(encoded) < length:
-        raise NotUnderstoodError
-    return encoded.ljust(length, b"\0")
-
-
-def _named(names: Mapping[str, int], order: Any) -> Any:
-    def encode(value: object, length: int) -> bytes:
-        return _number(names.get(value, value) if isinstance(value, str) else value, length, order)
-
-    return encode
-
-
-_ENCODERS: dict[str, Any] = {
-    "port": lambda value, length: _number(value, length, NETWORK_ORDER),
-    "number": lambda value, length: _number(value, length, HOST_ORDER),
-    "id": _named({"root": 0}, HOST_ORDER),  # other names have other numbers on other machines
-    "address": _address, "protocol": _protocol, "interface": _interface,
-    "family": _named({"ipv4": IPV4.number, "ipv6": IPV6.number}, NETWORK_ORDER),
-    "ethertype": _named({"ip": 0x0800, "ip6": 0x86DD}, NETWORK_ORDER),
-    "state": _named(_STATES, HOST_ORDER), "status": _named(_STATUSES, HOST_ORDER),
-    "direction": _named({"original": 0, "reply": 1}, NETWORK_ORDER),
-    "address type": _named({name.lower(): number for number, name in enumerate(ADDRESS_TYPES)}, HOST_ORDER),
-    "tcp flag": _named({name.lower(): 1 << at for at, name in enumerate(FLAGS)}, NETWORK_ORDER),
-}  # fmt: skip
-
-
-def _range_of(value: object, length: int, values: str) -> Range:
-    """The first and last value of a scalar, a range or a prefix. Raises NotUnderstoodError."""
-    encode = _ENCODERS[values]
-    if isinstance(value, Mapping) and isinstance(one := value.get("elem"), Mapping) and "val" in one:
-        value = one["val"]
-    if isinstance(value, Mapping):
-        ends, prefix = value.get("range"), value.get("prefix")
-        if isinstance(ends, Sequence) and len(ends) == 2:  # noqa: PLR2004 - first and last
-            low, high = (encode(end, length) for end in ends)
-        elif isinstance(prefix, Mapping) and values == "address":
-            low, high = _ends_of_network(prefix, length)
-        else:
-            raise NotUnderstoodError
-        if low > high or values in FLAG_VALUES or (values in ("number", "id") and low != high):  # ends compare in network order
-            raise NotUnderstoodError
-        return low, high
-    found = encode(value, length)
-    return found, found
-
-
-def _value_of(value: object, length: int, values: str) -> bytes:
-    """The value of a scalar. Raises NotUnderstoodError."""
-    low, high = _range_of(value, length, values)
-    if low != high:
-        raise NotUnderstoodError
-    return low
-
-
-def _ends_of_network(prefix: Mapping[str, Any], length: int) -> Range:
-    try:
-        network = Network.parse(f"{prefix.get('addr')}/{prefix.get('len')}")
-    except ValueError:
-        raise NotUnderstoodError from None
-    if network.family.bits != 8 * length:
-        raise NotUnderstoodError
-    return network.first.to_bytes(length, "big"), network.last.to_bytes(length, "big")
 
 
 # ---- sets ------------------------------------------------------------------------------------------------------------------
@@ -273,7 +175,7 @@ def _elements_of(
                 raise NotUnderstoodError
             key = inner.get("val")
         parts = key["concat"] if isinstance(key, Mapping) and isinstance(key.get("concat"), Sequence) else [key]
-        ends = [_range_of(part, *kind) for part, kind in zip(parts, kinds, strict=True)]
+        ends = [range_of(part, *kind) for part, kind in zip(parts, kinds, strict=True)]
         low, high = (b"".join([_pad(end[at]) if len(kinds) > 1 else end[at] for end in ends]) for at in (0, 1))
         ranged = ranged or low != high
         found.append(NftElement(key=low, key_end=high, verdict=_verdict_of(data) if verdicts else b""))
@@ -349,7 +251,7 @@ class _RuleEncoder:
             named = item["match"]["left"]["payload"]["protocol"]
             if named in PROTOCOLS_OF_FIELDS:
                 self.writer.load("meta", numbers.META_L4PROTO)
-                self.writer.compare(_protocol(named, 1))
+                self.writer.compare(write_protocol(named, 1))
 
     def _match(self, left: Any, op: str, right: Any) -> None:
         mask: Any = None
@@ -417,7 +319,7 @@ class _RuleEncoder:
     def _compare(self, one: ListedField, op: str, right: Any, mask: Any) -> None:
         listed = right["set"] if isinstance(right, Mapping) and "set" in right else right if isinstance(right, list) else [right]
         if one.values in FLAG_VALUES and op in ("in", "!") and mask is None:  # one of the bits, or none
-            bits = _join_bits([_value_of(value, one.length, one.values) for value in listed])
+            bits = _join_bits([value_of(value, one.length, one.values) for value in listed])
             self._load(one)
             self.writer.mask(bits)
             self.writer.compare(bytes(one.length), negated=op == "in")
@@ -437,16 +339,16 @@ class _RuleEncoder:
         if prefixes:
             if len(listed) > 1:
                 raise NotUnderstoodError
-            beginning = _interface(str(prefixes[0])[:-1], one.length).rstrip(b"\0")
+            beginning = write_interface(str(prefixes[0])[:-1], one.length).rstrip(b"\0")
             self._load(one)
             self.writer.compare(beginning, op == "!=")
             return
         if one.values == "id" and any(isinstance(value, Mapping) for value in listed):  # compared in network order
-            ranges = [_range_of(value, one.length, "port") for value in listed]
+            ranges = [range_of(value, one.length, "port") for value in listed]
             self._load(one)
             self.writer.swap(one.length)
         else:
-            ranges = [_range_of(value, one.length, one.values) for value in listed]
+            ranges = [range_of(value, one.length, one.values) for value in listed]
             self._load(one)
         self._compare_ranges(ranges, op == "!=")
 
@@ -464,7 +366,7 @@ class _RuleEncoder:
         flat = [each for value in listed for each in (value["|"] if isinstance(value, Mapping) and "|" in value else [value])]
         if one.values == "number" and len(flat) != 1:
             raise NotUnderstoodError
-        bits, value = (_join_bits([_value_of(each, one.length, one.values) for each in values]) for values in (masks, flat))
+        bits, value = (_join_bits([value_of(each, one.length, one.values) for each in values]) for values in (masks, flat))
         self._load(one)
         self.writer.mask(bits)
         self.writer.compare(value, op == "!=")
@@ -473,7 +375,7 @@ class _RuleEncoder:
         if op not in numbers.OPERATORS:
             raise NotUnderstoodError
         self.writer.load("socket", SOCKETS[key])
-        self.writer.compare_with(op, _number(right, 1, NETWORK_ORDER))
+        self.writer.compare_with(op, write_number(right, 1, NETWORK_ORDER))
 
     def _load_all(self, fields: Sequence[ListedField]) -> None:
         """Load fields one behind the other, as for the key of a set."""
@@ -527,14 +429,14 @@ class _RuleEncoder:
         if isinstance(body, str):
             self.writer.add(b"objref", (1, 1), (2, _name(body)))
             return
-        packets, octets = (_number((body or {}).get(name, 0), 8, NETWORK_ORDER) for name in ("packets", "bytes"))
+        packets, octets = (write_number((body or {}).get(name, 0), 8, NETWORK_ORDER) for name in ("packets", "bytes"))
         self.writer.add(b"counter", (1, octets), (2, packets))
 
     def redirect(self, body: Any) -> None:
         """A redirection to a port."""
         if set(body) - {"port"}:
             raise NotUnderstoodError
-        self.writer.put(_number(body["port"], 2, NETWORK_ORDER))
+        self.writer.put(write_number(body["port"], 2, NETWORK_ORDER))
         self.writer.add(b"redir", (1, REGISTER), (2, REGISTER), (3, 2))
 
     def nat(self, body: Any, kind: int) -> None:
@@ -544,10 +446,10 @@ class _RuleEncoder:
         family = self._family_of(body)
         attributes: list[tuple[int, int]] = [(1, kind), (2, family.number)]
         if "addr" in body:
-            self.writer.put(_address(body["addr"], family.bits // 8))
+            self.writer.put(write_address(body["addr"], family.bits // 8))
             attributes += [(3, 1), (4, 1)]
         if "port" in body:
-            self.writer.put(_number(body["port"], 2, NETWORK_ORDER), 2)
+            self.writer.put(write_number(body["port"], 2, NETWORK_ORDER), 2)
             attributes += [(5, 2), (6, 2)]
         self.writer.add(b"nat", *attributes)
 
@@ -564,9 +466,9 @@ class _RuleEncoder:
         family = known.number if (known := {"ip": IPV4, "ip6": IPV6}.get(body.get("family", FAMILY_NAMES[self._family]))) else 0
         attributes: list[tuple[int, int]] = [(1, family)]
         if "addr" in body:
-            self.writer.put(_address(body["addr"], 16 if ":" in str(body["addr"]) else 4), 2)
+            self.writer.put(write_address(body["addr"], 16 if ":" in str(body["addr"]) else 4), 2)
             attributes.append((2, 2))
-        self.writer.put(_number(body["port"], 2, NETWORK_ORDER))
+        self.writer.put(write_number(body["port"], 2, NETWORK_ORDER))
         self.writer.add(b"tproxy", *attributes, (3, 1))
 
     def reject(self, body: Any) -> None:
@@ -576,7 +478,7 @@ class _RuleEncoder:
             self.writer.add(b"reject", (1, numbers.REJECT_RESET))
             return
         kind = kind or {IPV4.number: "icmp", IPV6.number: "icmpv6"}.get(self._family, "icmpx")
-        code = _number(_REJECTIONS[kind].get(name, name), 1, NETWORK_ORDER)
+        code = write_number(_REJECTIONS[kind].get(name, name), 1, NETWORK_ORDER)
         if family := {"icmp": IPV4, "icmpv6": IPV6}.get(kind):  # nft does not list that it tests the family
             self.writer.limit_family(family)
         self.writer.add(b"reject", (1, numbers.REJECT_ICMPX if kind == "icmpx" else numbers.REJECT_ICMP), (2, code))
@@ -592,7 +494,7 @@ class _RuleEncoder:
         (whose,) = [one for one in ("meta", "ct") if one in body["key"]]
         key = body["key"][whose]["key"]
         if (whose, key) == ("ct", "zone"):
-            self.writer.put(_number(body["value"], 2, HOST_ORDER))
+            self.writer.put(write_number(body["value"], 2, HOST_ORDER))
             side = body["key"]["ct"].get("dir")
             sides = [(numbers.CT_SIDE, bytes([_SIDES.index(side)]))] if side else []
             self.writer.add(b"ct", (4, REGISTER), (2, numbers.CT_ZONE), *sides)
@@ -619,26 +521,26 @@ class _RuleEncoder:
         """Write a field of a header: an address or a port, or one that decides nothing."""
         where = (place["protocol"], place["field"])
         if lifetime := _LIFETIMES.get(where):
-            packed, base, offset, length = _number(value, 1, NETWORK_ORDER), numbers.NETWORK_HEADER, lifetime, 1
+            packed, base, offset, length = write_number(value, 1, NETWORK_ORDER), numbers.NETWORK_HEADER, lifetime, 1
         elif where in _CLASSES:
             packed, base, offset, length = bytes(1), numbers.NETWORK_HEADER, 1 if where[0] == "ip" else 0, 1
         else:
             one = PAYLOADS[where]
             self._limit(one)
-            packed, (base, offset, length) = _value_of(value, one.length, one.values), one.key
+            packed, (base, offset, length) = value_of(value, one.length, one.values), one.key
         self.writer.put(packed)
         self.writer.add(b"payload", (2, base), (3, offset), (4, length), (5, REGISTER))
 
     def queue(self, body: Any) -> None:
         """A program that decides, behind a queue or one of several."""
         first = str((body or {}).get("num", 0)).partition("-")[0]
-        self.writer.add(b"queue", (1, _number(first, 2, NETWORK_ORDER)))
+        self.writer.add(b"queue", (1, write_number(first, 2, NETWORK_ORDER)))
 
     def log(self, body: Any) -> None:
         """A log entry."""
         found = body or {}
         prefix = [(2, _name(found["prefix"]))] if "prefix" in found else []
-        group = [(1, _number(found["group"], 2, NETWORK_ORDER))] if "group" in found else []
+        group = [(1, write_number(found["group"], 2, NETWORK_ORDER))] if "group" in found else []
         other = [(3, 0)] if set(found) - {"prefix", "group"} else []
         self.writer.add(b"log", *prefix, *group, *other)
 
@@ -648,7 +550,7 @@ class _RuleEncoder:
         is_packets = "rate_unit" not in body
         self.writer.add(
             b"limit",
-            (1, _number(body["rate"], 8, NETWORK_ORDER)), (2, units[body["per"]].to_bytes(8, "big")), (3, body.get("burst", 5)),
+            (1, write_number(body["rate"], 8, NETWORK_ORDER)), (2, units[body["per"]].to_bytes(8, "big")), (3, body.get("burst", 5)),
             (4, 0 if is_packets else 1), (5, int(bool(body.get("inv")))),
         )  # fmt: skip
 
@@ -663,7 +565,7 @@ class _RuleEncoder:
     def dup(self, body: Any) -> None:
         """A copy of the packet."""
         if isinstance(body.get("addr"), str):
-            self.writer.put(_address(body["addr"], 16 if ":" in body["addr"] else 4))
+            self.writer.put(write_address(body["addr"], 16 if ":" in body["addr"] else 4))
             self.writer.add(b"dup", (1, REGISTER))
         else:
             self.writer.add(b"dup")
@@ -706,7 +608,7 @@ def _join_bits(values: Sequence[bytes]) -> bytes:
 
 
 def _ports_of(op: str, value: object) -> list[int]:
-    port = int.from_bytes(_number(value, 2, NETWORK_ORDER), "big")
+    port = int.from_bytes(write_number(value, 2, NETWORK_ORDER), "big")
     low, high = {"<": (0, port - 1), "<=": (0, port), ">": (port + 1, MAX_PORT), ">=": (port, MAX_PORT)}[op]
     if low > high:
         raise NotUnderstoodError
@@ -718,7 +620,7 @@ def _bits_of(value: Any, depth: int = 0) -> tuple[str, int, int]:
     if depth > MAX_DEPTH:
         raise NotUnderstoodError
     if not isinstance(value, Mapping):
-        return "", 0, int.from_bytes(_number(value, 4, "big"), "big")
+        return "", 0, int.from_bytes(write_number(value, 4, "big"), "big")
     ((operator, body),) = value.items()
     if operator in ("meta", "ct") and body["key"] == "mark":
         return operator, FULL_MASK, 0
@@ -727,7 +629,7 @@ def _bits_of(value: Any, depth: int = 0) -> tuple[str, int, int]:
     first, *rest = body
     source, mask, xor = _bits_of(first, depth + 1)
     for other in rest:
-        number = int.from_bytes(_number(other, 4, "big"), "big")
+        number = int.from_bytes(write_number(other, 4, "big"), "big")
         if operator == "&":
             mask, xor = mask & number, xor & number
         elif operator == "|":

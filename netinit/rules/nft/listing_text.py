@@ -14,7 +14,8 @@ from typing import Any
 from netinit.base.errors import ParseError
 from netinit.base.sanitize import quote, shorten
 from netinit.rules.model import PRIORITIES
-from netinit.rules.nft.listing_objects import CHANCES, METAS, UNKNOWN, NotUnderstoodError
+from netinit.rules.nft.listing_objects import CHANCES, METAS, UNKNOWN
+from netinit.rules.nft.listing_values import NotUnderstoodError
 
 BEGINS = re.compile(r"^[ \t]*table[ \t]+(?:ip6?|inet|bridge|arp|netdev)[ \t]+[^\s{}\"#;]+[ \t]*\{", re.MULTILINE)
 _CHANGE = re.compile(
