@@ -44,3 +44,11 @@ def test_a_record_with_options_that_this_version_lacks_has_none(tmp_path, monkey
         argv=("--of-another-version",), environ={},
     ))  # fmt: skip
     assert find_recorded(netns=OWN) is None
+
+
+def test_the_folder_is_made_with_those_above_it_and_is_root_s_alone(tmp_path):
+    folder = tmp_path / "run" / "attachments"
+    one = Attachment(container="a", interface="eth0", namespace="shop", name="web", uid="u", netns="/var/run/netns/web", environ={}, device=1, inode=2, argv=())
+    Attachments(folder).put(one)
+    assert [*Attachments(folder)] == [one]
+    assert folder.stat().st_mode & 0o777 == 0o700

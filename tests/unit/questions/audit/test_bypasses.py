@@ -12,7 +12,7 @@ from audits import SIDECAR, subject_of
 from core import FAMILIES, IPV4, IPV6, Options, load_plan, parse_listing, plan, settled
 from netinit.questions.audit import kinds
 from netinit.questions.audit.bypasses import audit
-from netinit.questions.audit.words import _few, _list, merge_families
+from netinit.questions.audit.words import _few, _format_number, _list, _phrase, merge_families
 from netinit.questions.pod_rules import PodRules
 from netinit.simulate.listed_rules import load_listing
 
@@ -259,3 +259,14 @@ def test_a_family_is_on_where_it_has_a_rule():
     subject = listed("*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j RETURN\nCOMMIT\n")
     assert (subject.has_rules(IPV4), subject.has_rules(IPV6)) == (True, False)
     assert not listed("*nat\n:OUTPUT ACCEPT [0:0]\nCOMMIT\n").has_rules(IPV4)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (((0, 9),), ""), (((3, 9),), "other than 0-2"), (((0, 6),), "other than 7-9"), (((0, 3), (5, 9)), "other than 4"), (((1, 8),), "other than 0, 9"),
+        (((0, 2),), "only 0-2"), (((7, 9),), "only 7-9"), (((0, 0), (9, 9)), "only 0, 9"), (((0, 3),), "only 0-3"),
+    ],
+)  # fmt: skip
+def test_values_are_listed_or_those_that_are_missing_if_they_are_fewer(values, said):
+    assert _phrase(values, 9, ("only", "other than"), _format_number) == said
