@@ -73,7 +73,8 @@ def _join_alternatives(rule: Rule, family: Family) -> str:
     for match in rule.matches:
         protocol = f"-p {match.protocol}"
         words += [protocol] if match.protocol and protocol not in words else []
-        words.append(" | ".join([one.xt() if one else "" for one in match.each()]))
+        joint = " " if getattr(match, "negated", False) else " | "  # of a negated list each has to hold
+        words.append(joint.join([one.xt() if one else "" for one in match.each()]))
     target = rule.target.xt(family)
     return " ".join([word for word in (*words, f"{rule.target.option} {target}" if target else "") if word])
 

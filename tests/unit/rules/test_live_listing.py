@@ -176,6 +176,7 @@ def test_a_rule_that_is_several_of_iptables_is_written_as_one_that_equals_none_o
         ((Protocol(name="tcp"), Destination(networks=NETWORKS)), "-p tcp -d 10.0.0.0/8 | -d 192.0.2.1/32 -j RETURN"), ((Port(protocol="tcp", ports=(80, 81)), Port(protocol="tcp", ports=(90,), source=True)), "-p tcp -m tcp --dport 80 | -m tcp --dport 81 -m tcp --sport 90 -j RETURN"),
         ((InInterface(names=("lo", "a b")), Destination(networks=NETWORKS)), '-i lo | -i "a b" -d 10.0.0.0/8 | -d 192.0.2.1/32 -j RETURN'), ((Destination(networks=NETWORKS[:1]),), "-d 10.0.0.0/8 -j RETURN"),
         ((Destination(networks=NETWORKS), Source(networks=(Network.parse("0.0.0.0/0"),))), "-d 10.0.0.0/8 | -d 192.0.2.1/32 -j RETURN"),
+        ((Destination(networks=NETWORKS, negated=True), InInterface(names=("lo", "a b"))), '! -d 10.0.0.0/8 ! -d 192.0.2.1/32 -i lo | -i "a b" -j RETURN'),
     ],
 )  # fmt: skip
 def test_lists_of_nf_tables_are_alternatives_and_a_protocol_stands_there_once(matches, text):
