@@ -280,3 +280,18 @@ def test_a_jump_does_not_count_for_a_rule_that_an_earlier_one_of_its_chain_keeps
         chains=("IN", "OTHER"), table="filter",
     )  # fmt: skip
     assert [count for verdict, _, _, count in counted(rules) if verdict == "dropped"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("matches", "table", "too"),
+    [
+        ("-i lo -p tcp", "mangle", True), ("-i lo -m mark ! --mark 0x53a", "mangle", True), ("! -i lo -p tcp", "mangle", False), ("-i eth0 -p tcp", "mangle", False),
+        ("-s 127.0.0.6/32 -i lo -p tcp", "mangle", False), ("-i lo -p tcp", "nat", False),
+    ],
+)  # fmt: skip
+def test_a_row_says_whether_it_counts_what_nat_has_redirected_to_the_pod_itself(matches, table, too):
+    """mangle at PREROUTING sees it, nat is not asked again, and nothing redirects what the proxy passes on from 127.0.0.6."""
+    target = TPROXY if table == "mangle" else "-p tcp -j REDIRECT --to-ports 15006"
+    made = live("9 PREROUTING -p tcp -j A", f"4 A {matches} -j RETURN", f"5 A {target}", chains="A", table=table)
+    (row,) = [one for one in find_fates(made, NOBODY) if "RETURN" in one.because]
+    assert (row.verdict, row.direction, "comes back over lo" in row.because) == ("direct", "in", too)
