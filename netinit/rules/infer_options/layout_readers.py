@@ -18,7 +18,7 @@ from netinit.rules.infer_options import release_plans as older
 from netinit.rules.infer_options.places import WHOLE, RulesByShape, find_places, shape_of_rule
 from netinit.rules.matches import Match
 from netinit.rules.matches.context import Mark, UnknownMatch
-from netinit.rules.matches.packet import Destination, OutInterface, Owner, Port, Protocol, Source
+from netinit.rules.matches.packet import Destination, InInterface, OutInterface, Owner, Port, Protocol, Source
 from netinit.rules.model import FILTER, ISTIO_IN_REDIRECT, ISTIO_INBOUND, ISTIO_OUTPUT, ISTIO_OUTPUT_DNS, NAT, Rule
 from netinit.rules.targets import Accept, Jump, Redirect, Reject, Return, Target
 
@@ -265,6 +265,10 @@ class Current(LayoutReader):
         elif found.get("redirect_dns") and not found.get("dns_servers"):
             self.unread.append("--dns-servers: servers of IPv6, which is off, so that no rule names them")
             found["dns_servers"] = (STAND_IN,)
+        refused = [rule for rules in self.rules_of(FILTER, model.ISTIO_REFUSE_IN) for rule in rules]
+        of_vms = [rule.matches for rule in refused if any(isinstance(match, InInterface) for match in rule.matches)]
+        if any(isinstance(match, Port) and match.ports == (DNS_PORT,) for matches in of_vms for match in matches):
+            found["redirect_forwarded_dns"] = True  # with name servers of IPv6 alone nothing else shows it
         families = self.captured
         captured = found.get("outbound_cidrs", ())
         forwarded = [rule for rules in self.rules_of(FILTER, model.FORWARD)[:1] for rule in rules]

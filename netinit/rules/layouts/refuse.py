@@ -41,7 +41,7 @@ def refuse_ipv6(
     captured_from_vms = [(*networks, from_vms, tcp) for *networks, tcp in _to_networks(options)] if options.virtual_interfaces else []
     queries = _queries(options) if capture_dns else []
     if options.virtual_interfaces and options.redirect_forwarded_dns:
-        captured_from_vms[:0] = [(from_vms, *query) for query in queries]
+        captured_from_vms[:0] = [(*servers, from_vms, port) for *servers, port in queries]
     if captured_inbound or captured_from_vms:
         _enter(ipv6, ISTIO_REFUSE_IN, INPUT, FORWARD)
         ipv6.exclude(FILTER, ISTIO_REFUSE_IN, _ITSELF_IN)
@@ -128,7 +128,7 @@ def _queries(options: Interception) -> list[tuple[Match, ...]]:
     if options.capture_all_dns:
         return [(port,)]
     servers = hosts_of(options.dns_servers, IPV6)
-    return [(port, Destination(networks=servers))] if servers else []
+    return [(Destination(networks=servers), port)] if servers else []
 
 
 def _inbound_exclusions(options: Interception) -> list[Exclusion]:

@@ -259,3 +259,14 @@ def test_one_rule_of_somebody_else_in_a_chain_of_ours_hides_no_options(number):
         assert {flag.field: live for flag, _, live in find_other_values(settled(options), found.options)}.keys() == {"exclude_outbound_cidrs"}
     else:
         assert found.unread == ("a rule of ISTIO_OUTPUT that no option makes: it goes to 10.9.9.9/32",)
+
+
+@pytest.mark.parametrize("captured", [("-i", "*"), ("-i", "10.0.0.0/8"), ("-i", "")])
+@pytest.mark.parametrize("servers", ["2001:db8::7", "10.77.0.1,2001:db8::7", "10.77.0.1"])
+@pytest.mark.parametrize("forwarded", [(), ("--redirect-forwarded-dns",)])
+def test_queries_from_behind_the_pod_are_told_where_ipv6_which_alone_has_name_servers_is_refused(forwarded, servers, captured):
+    options = given(*captured, "-k", "eth1,eth2", "--redirect-dns", "--dns-servers", servers, "--ipv6", "reject", *forwarded)
+    found = read(options)
+    assert found.options
+    assert render_commands(plan(found.options)) == render_commands(plan(options))
+    assert found.options.redirect_forwarded_dns == bool(forwarded)
