@@ -18,14 +18,16 @@ from netinit.base.errors import LabError
 from netinit.base.system import fcntl
 from netinit.kernel.isolated_namespace import IsolatedNamespace
 from netinit.kernel.links import Links
-from netinit.kernel.netlink import LOOPBACK_INDEX, NLMSG_HEADER, RTM_GETADDR, RTM_GETROUTE, RTN_LOCAL
+from netinit.kernel.netlink import LOOPBACK_INDEX, NLMSG_HEADER, RT_TABLE_LOCAL, RTM_GETADDR, RTM_GETROUTE, RTN_LOCAL
 
 _FIRST_NET = 77  # eth0 is in 10.77.0.0/24 and fd77::/64, the next interface in 10.78.0.0/24 and fd78::/64
 _PREFIX = {4: 24, 6: 64}
 _TENTATIVE = 0x40  # IFA_F_TENTATIVE
 _ADDRESS_FLAGS = 2  # the place of the flags in struct ifaddrmsg
-_ROUTE_TYPE = 7  # the place of the type in struct rtmsg
+_ADDRESS_LINK = slice(4, 8)  # that of its interface
+_ROUTE_TABLE, _ROUTE_TYPE = 4, 7  # the places of the table and the type in struct rtmsg
 _ATTEMPTS, _DAD_ATTEMPTS = 5000, 100  # one per millisecond
+_LO = struct.pack("I", LOOPBACK_INDEX)
 _EVERYWHERE = {4: "0.0.0.0/0", 6: "::/0"}
 # Make pods independent of the machine's settings, which may be inherited, and silent.
 SETTINGS = {
@@ -120,13 +122,15 @@ def _await_carrier(namespace: IsolatedNamespace, name: str) -> None:
 def await_addresses(links: Links) -> None:
     """Wait for the local routes of the IPv6 addresses, which the kernel adds a little later: until then, packets are lost.
 
-    Wait less for duplicate address detection, which takes a second.
+    Wait less for duplicate address detection, which takes a second and is none on lo. TPROXY's routes in other tables are local, too.
     """
     for attempt in range(_ATTEMPTS):
         addresses = links.dump(RTM_GETADDR, struct.pack("B7x", socket.AF_INET6))
         routes = links.dump(RTM_GETROUTE, struct.pack("B11x", socket.AF_INET6))
-        expected = sum(attempt < _DAD_ATTEMPTS or not address[_ADDRESS_FLAGS] & _TENTATIVE for address in addresses)
-        if sum(route[_ROUTE_TYPE] == RTN_LOCAL for route in routes) >= expected:
+        patient = attempt < _DAD_ATTEMPTS
+        known = [one for one in addresses if patient or not one[_ADDRESS_FLAGS] & _TENTATIVE or one[_ADDRESS_LINK] == _LO]
+        local = [one for one in routes if (one[_ROUTE_TABLE], one[_ROUTE_TYPE]) == (RT_TABLE_LOCAL, RTN_LOCAL)]
+        if len(local) >= len(known):
             return
         time.sleep(0.001)
 

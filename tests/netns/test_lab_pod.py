@@ -234,7 +234,7 @@ def test_an_arrival_is_one_word_with_its_error():
 
 
 class Kernel:
-    """A netlink socket whose kernel has addresses with these flags and, by the number of the look, routes of these types."""
+    """A netlink socket whose kernel has addresses with these flags on these links and, by the number of the look, routes of these types and tables."""
 
     def __init__(self, flags, routes):
         self.flags, self.routes, self.looks, self.added = flags, routes, 0, []
@@ -242,26 +242,29 @@ class Kernel:
     def dump(self, kind, body):
         if kind == RTM_GETADDR:
             assert body == INET6 + bytes(7)
-            return [bytes([socket.AF_INET6, 64, flags, 0]) for flags in self.flags]
+            return [struct.pack("4BI", socket.AF_INET6, 64, flags, 0, link) for flags, link in self.flags]
         assert (kind, body) == (RTM_GETROUTE, INET6 + bytes(11))
         self.looks += 1
-        return [struct.pack("7xB", one) for one in self.routes(self.looks)]
+        return [struct.pack("4xB2xB", table, kind) for kind, table in self.routes(self.looks)]
 
     def add_route(self, network, gateway):
         self.added.append((network, gateway))
 
 
-LOCAL, UNICAST, TENTATIVE = 2, 1, 0x40
+LOCAL, UNICAST, OF_TPROXY = (2, 255), (1, 254), (2, 133)
+LO, ETH0, TENTATIVE = (0x80, 1), (0x80, 2), 0x40
 
 
 @pytest.mark.parametrize(
     ("flags", "routes", "pauses"),
     [
-        ([0x80, 0x80], lambda _: [LOCAL, UNICAST, LOCAL], 0),
-        ([0x80, 0x80], lambda look: [LOCAL, UNICAST] + [LOCAL] * (look > 3), 3),
-        ([0x80], lambda _: [LOCAL, LOCAL], 0),
-        ([0x80, 0x80 | TENTATIVE], lambda _: [LOCAL], 100),
-        ([0x80, 0x80], lambda _: [LOCAL], 5000),
+        ([LO, ETH0], lambda _: [LOCAL, UNICAST, LOCAL], 0),
+        ([LO, ETH0], lambda look: [LOCAL, UNICAST] + [LOCAL] * (look > 3), 3),
+        ([ETH0], lambda _: [LOCAL, LOCAL], 0),
+        ([ETH0, (0x80 | TENTATIVE, 2)], lambda _: [LOCAL], 100),
+        ([ETH0, (0x80 | TENTATIVE, 1)], lambda look: [LOCAL] + [LOCAL] * (look > 200), 200),
+        ([LO, ETH0], lambda look: [LOCAL, OF_TPROXY] + [LOCAL] * (look > 3), 3),
+        ([LO, ETH0], lambda _: [LOCAL], 5000),
     ],
 )
 def test_local_routes_of_all_addresses_are_awaited_for_a_time(monkeypatch, flags, routes, pauses):
